@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,22 @@ def test_numbers_that_a_layer_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConvertError, match=r"1 of 2 layers have a tensor 'act_fn.beta'"):
         ConvertedModel(tmp_path / "m")
     assert math.isfinite(float(tensors["model.layers.0.mlp.act_fn.beta"][0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "words"),
+    [
+        ("BailingMoeV3ForCausalLM", "layer_group_size", 0, "layer_group_size = 0"),
+        ("ExaoneMoEForCausalLM", "moe_intermediate_size", None, "has no moe_intermediate_size"),
+        ("NemotronHForCausalLM", "hybrid_override_pattern", [[1]], "no hybrid_override_pattern"),
+        ("NomicBertModel", "num_experts", 0, "expert_used_count"),
+        ("Step3p5ForCausalLM", "layer_types", [[1], [2]], "rope_theta is .* a number is needed"),
+    ],
+)
+def test_values_that_make_no_model(name: str, key: str, value: object, words: str, tmp_path: Path) -> None:
+    write(tmp_path / "m", name, replace(LAYOUTS[name], config={**LAYOUTS[name].config, key: value}))
+    with pytest.raises(ConvertError, match=words):
+        ConvertedModel(tmp_path / "m")
 
 
 @pytest.mark.parametrize(

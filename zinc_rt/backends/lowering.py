@@ -101,6 +101,14 @@ class Lowering:
         """What is lowered, in order."""
         return self.fused.nodes
 
+    def at(self, buffer: int) -> Any:
+        """A buffer as an argument."""
+        raise NotImplementedError
+
+    def optional(self, buffer: int | None) -> Any:
+        """A buffer as an argument; null for none."""
+        return 0 if buffer is None else self.at(buffer)
+
     def width(self, buffer: int) -> int:
         """Elements of a row."""
         return math.prod(self.sizes.shape(self.graph.buffer(buffer).shape[1:]))

@@ -99,7 +99,8 @@ _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 def nemotron_h(c: Config) -> Keys:
     """Nemotron-H and Nemotron 3: a layer scans, or attends, or is a feed-forward part."""
     n, pattern = c.integer("num_hidden_layers"), c.get("hybrid_override_pattern", c.get("layers_block_type"))
-    kinds = [_LETTERS.get(one, one) for one in pattern] if isinstance(pattern, str | list) else []
+    listed = isinstance(pattern, str | list) and all(type(one) is str for one in pattern)
+    kinds = [_LETTERS.get(one, one) for one in pattern] if listed else []
     if len(kinds) != n or set(kinds) - {"mamba", "attention", "mlp", "moe"}:
         raise ConvertError(f"config.json has no hybrid_override_pattern of {n} letters M, *, - and E")
     c.require("mlp_hidden_act", "relu2")
@@ -186,8 +187,13 @@ def qwen4exp(c: Config) -> Keys:
 
 
 def attending_layers(c: Config) -> list[bool]:
-    """Which layers of Ling 3 attend: the last one of each group, and those behind the last whole group."""
+    """Which layers of Ling 3 attend: the last one of each group, and those behind the last whole group.
+
+    Raises `ConvertError`.
+    """
     n, group = c.integer("num_hidden_layers"), c.integer("layer_group_size")
+    if not group:
+        raise ConvertError("config.json has layer_group_size = 0, layers of a group are needed")
     return [(i + 1) % group == 0 or i >= n // group * group for i in range(n)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.keys import Keys
-from zinc_rt.converting.mixture_keys import routing
+from zinc_rt.converting.mixture_keys import routing, shared_width
 from zinc_rt.converting.rope import rope_of
 
 
@@ -35,9 +35,7 @@ def _latent_experts(c: Config) -> Keys:
 
 def mistral4(c: Config) -> Keys:
     """Mistral Small 4: queries grow with their position."""
-    rope, keys = rope_of(c), _latent_experts(c)
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    keys |= {"expert_shared_feed_forward_length": shared} if shared else {}
+    rope, keys = rope_of(c), _latent_experts(c) | shared_width(c)
     slope = rope.number("llama_4_scaling_beta", 0.0)
     if slope:
         old = int(rope.number("original_max_position_embeddings"))

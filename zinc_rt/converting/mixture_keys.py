@@ -42,6 +42,13 @@ def _alike(c: Config, name: str) -> int:
     return Config({name: value[0]}).integer(name)
 
 
+def shared_width(c: Config) -> Keys:
+    """The width of the shared expert, where there is one: if config.json does not say it, that of so many others."""
+    usual = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
+    width = c.integer("moe_shared_expert_intermediate_size", usual)
+    return {"expert_shared_feed_forward_length": width} if width else {}
+
+
 def olmoe(c: Config) -> Keys:
     """OLMoE: experts on all layers, whose shares are not made to add up to one."""
     c.require("norm_topk_prob", False)
@@ -51,19 +58,14 @@ def olmoe(c: Config) -> Keys:
 
 def bailingmoe2(c: Config) -> Keys:
     """Ling and Ring 2."""
-    keys = routing(c)
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    shared = c.integer("moe_shared_expert_intermediate_size", shared)
-    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
+    return routing(c) | shared_width(c)
 
 
 def ernie4_5_moe(c: Config) -> Keys:
     """ERNIE 4.5 with experts from one layer on."""
     n = c.integer("num_hidden_layers")
     c.require("moe_layer_end_index", n - 1, -1)
-    keys = routing(c) | {"interleave_moe_layer_step": c.integer("moe_layer_interval", 1)}
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
+    return routing(c) | shared_width(c) | {"interleave_moe_layer_step": c.integer("moe_layer_interval", 1)}
 
 
 def hunyuan_moe(c: Config) -> Keys:
@@ -134,16 +136,14 @@ def phimoe(c: Config) -> Keys:
 
 def exaone_moe(c: Config) -> Keys:
     """K-EXAONE: windows, dense layers in front, experts with shared ones."""
-    keys = routing(c) | exaone4(c)
-    return keys | {
-        "expert_shared_feed_forward_length": keys["expert_feed_forward_length"] * keys["expert_shared_count"]
-    }
+    return routing(c) | exaone4(c) | shared_width(c)
 
 
 def step35_values(c: Config) -> Keys:
     """Of Step 3.5: the base of each kind of layer, of which config.json has one for each layer."""
     bases, kinds = c.get("rope_theta"), c.get("layer_types")
-    if not isinstance(bases, list) or not isinstance(kinds, list) or not 0 < len(bases) <= len(kinds):
+    listed = isinstance(bases, list) and isinstance(kinds, list) and all(type(kind) is str for kind in kinds)
+    if not listed or not 0 < len(bases) <= len(kinds):
         return {"partial_rotary_factor": 1.0}
     by_kind = dict(zip(reversed(kinds[: len(bases)]), reversed(bases), strict=True))
     if any(base != by_kind[kind] for base, kind in zip(bases, kinds, strict=False)):
@@ -157,19 +157,14 @@ def step35(c: Config) -> Keys:
     c.require("use_head_wise_attn_gate", True)
     c.require("moe_router_activation", "sigmoid")
     n, other, kinds = c.integer("num_hidden_layers"), c.part("attention_other_setting"), c.get("layer_types")
-    if not isinstance(kinds, list) or len(kinds) < n or set(kinds) - {"sliding_attention", "full_attention"}:
+    known = ("sliding_attention", "full_attention")
+    if not isinstance(kinds, list) or len(kinds) < n or any(kind not in known for kind in kinds):
         raise ConvertError(f"config.json does not list {n} layers of type sliding_attention and full_attention")
     local = [kind == "sliding_attention" for kind in kinds[:n]]
     shares = c.get("partial_rotary_factors", [])
     if not isinstance(shares, list) or any(x != (1.0 if near else 0.5) for x, near in zip(shares, local, strict=False)):
         raise ConvertError("config.json has partial_rotary_factors other than 1 with a window and 0.5 without one")
     keys: Keys = {
-        f"attention.{key}": np.array(
-            [other.integer(name, c.integer(name)) if near else c.integer(name) for near in local]
-        )
-        for key, name in (("head_count", "num_attention_heads"), ("head_count_kv", "num_attention_groups"))
-    }
-    keys = {key: counts.astype(np.int32) for key, counts in keys.items()} | {
         "attention.sliding_window": c.integer("sliding_window"),
         "attention.sliding_window_pattern": local,
         "rope.freq_base_swa": c.number("swa_rope_theta", 10000.0),

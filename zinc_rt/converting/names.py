@@ -248,20 +248,28 @@ MUSE_GLIMMER: Final[Rules] = ENDS | INTERLEAVED | FFN | _rules({"self_attn.gate_
 )  # fmt: skip
 
 
-def _scan(name: str) -> dict[str, TensorRule]:
-    """The tensors of a scan, below a module's name."""
+def _scan(name: str, own: Mapping[str, TensorRule]) -> dict[str, TensorRule]:
+    """The tensors of a scan, below a module's name. own: what scans of one kind alone have, or have otherwise."""
     rules = {
         "in_proj": TensorRule("ssm_in"), "conv1d.weight": TensorRule("ssm_conv1d.weight", How.FLAT),
-        "conv1d.bias": TensorRule("ssm_conv1d.bias"), "dt_bias": TensorRule("ssm_dt.bias"),
-        "A_log": TensorRule("ssm_a", How.COLUMN_NEGATIVE_EXP), "D": TensorRule("ssm_d", How.COLUMN),
-        "norm.weight": TensorRule("ssm_norm.weight", How.GROUPS), "out_proj": TensorRule("ssm_out"),
+        "conv1d.bias": TensorRule("ssm_conv1d.bias"), "out_proj": TensorRule("ssm_out"), **own,
     }  # fmt: skip
     return {f"{name}.{old}": rule for old, rule in rules.items()}
 
 
-MAMBA2: Final = _scan("mixer") | _rules(
+_FIRST_SCAN: Final = _rules({"x_proj": "ssm_x", "dt_proj": "ssm_dt", "D": "ssm_d"}) | {
+    "A_log": TensorRule("ssm_a", How.NEGATIVE_EXP)
+}
+"""Of Mamba 1."""
+_SECOND_SCAN: Final = {
+    "dt_bias": TensorRule("ssm_dt.bias"), "A_log": TensorRule("ssm_a", How.COLUMN_NEGATIVE_EXP),
+    "D": TensorRule("ssm_d", How.COLUMN), "norm.weight": TensorRule("ssm_norm.weight", How.GROUPS),
+}  # fmt: skip
+_MIXER_ENDS: Final = _rules(
     {"embeddings": "token_embd", "norm": "attn_norm", "norm_f": "output_norm", "lm_head": "output"}
 )
+MAMBA: Final = _scan("mixer", _FIRST_SCAN) | _MIXER_ENDS
+MAMBA2: Final = _scan("mixer", _SECOND_SCAN) | _MIXER_ENDS
 NEMOTRON_H: Final = MAMBA2 | _rules(
     {f"mixer.{x}_proj": f"attn_{x}" for x in "qkv"}
     | {"mixer.o_proj": "attn_output", "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down"}
@@ -272,8 +280,8 @@ NEMOTRON_H: Final = MAMBA2 | _rules(
         "mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up",
     }
 )  # fmt: skip
-GRANITE_HYBRID: Final[Rules] = {**GRANITE_MOE, **_scan("mamba")}
-FALCON_H1: Final = _scan("mamba") | ENDS | ATTENTION | _rules(
+GRANITE_HYBRID: Final[Rules] = {**GRANITE_MOE, **_scan("mamba", _SECOND_SCAN)}
+FALCON_H1: Final = _scan("mamba", _SECOND_SCAN) | ENDS | ATTENTION | _rules(
     {
         "final_layernorm": "output_norm", "input_layernorm": "attn_norm", "pre_ff_layernorm.weight": "ffn_norm",
         "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
@@ -293,22 +301,7 @@ KIMI_LINEAR: Final[Rules] = {
     **{f"self_attn.{x}_conv1d.weight": TensorRule(f"ssm_conv1d_{x}.weight", How.CHANNEL_PLANES) for x in "qkv"},
     "self_attn.A_log": TensorRule("ssm_a", How.COLUMN_NEGATIVE_EXP),
 }  # fmt: skip
-
-
-def _first_scan(name: str) -> dict[str, TensorRule]:
-    """The tensors of a scan of Mamba 1, below a module's name."""
-    rules = {
-        "in_proj": TensorRule("ssm_in"), "conv1d.weight": TensorRule("ssm_conv1d.weight", How.FLAT),
-        "conv1d.bias": TensorRule("ssm_conv1d.bias"), "x_proj": TensorRule("ssm_x"), "dt_proj": TensorRule("ssm_dt"),
-        "A_log": TensorRule("ssm_a", How.NEGATIVE_EXP), "D": TensorRule("ssm_d"), "out_proj": TensorRule("ssm_out"),
-    }  # fmt: skip
-    return {f"{name}.{old}": rule for old, rule in rules.items()}
-
-
-MAMBA: Final = _first_scan("mixer") | _rules(
-    {"embeddings": "token_embd", "norm": "attn_norm", "norm_f": "output_norm", "lm_head": "output"}
-)
-JAMBA: Final = _first_scan("mamba") | ENDS | ATTENTION | _rules(
+JAMBA: Final = _scan("mamba", _FIRST_SCAN) | ENDS | ATTENTION | _rules(
     {"final_layernorm": "output_norm", "input_layernorm": "attn_norm", "pre_ff_layernorm": "ffn_norm"}
     | {f"mamba.{x}_layernorm": f"ssm_{x}_norm" for x in ("dt", "b", "c")}
     | {f"feed_forward.{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")}

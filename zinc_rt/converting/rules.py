@@ -237,7 +237,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
     if rule.mode in (How.FLAT, How.CHANNELS):
         shape = tuple(n for n in shape if n != 1) or (1,)
-    if rule.mode is How.PER_GROUP and shape[0] % heads.groups == 0:
+    if rule.mode is How.PER_GROUP and heads.groups and shape[0] % heads.groups == 0:
         shape = (heads.groups, shape[0] // heads.groups, *shape[1:])
     if rule.columns:
         if len(shape) < 2:

@@ -1,9 +1,11 @@
-"""exp, sigmoid, silu, gelus, relu2, xielu, tanh, softplus as kernels/reference/mathfn.py has them; gates by name."""
+"""exp, sigmoid, silu, gelus, relu2, xielu, tanh, softplus as kernels/reference/mathfn.py has them; gates by name;
+one more value of a softmax.
+"""
 
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import absolute, bitcast, lanes, rint, select, static_assert, unroll
+from zinc_rt.lang.ops import absolute, bitcast, fma, lanes, rint, select, static_assert, unroll
 from zinc_rt.lang.types import f32, i32, vec
 from zinc_rt.numerics import (
     EXP_MAX,
@@ -170,6 +172,15 @@ def tanh(x):
     a = absolute(x)
     large = 1.0 - 2.0 / (exp(a * 2.0) + 1.0)
     return select(a < TANH_SMALL, small, select(x < 0.0, -large, large))
+
+
+@inline
+def gather_step(own, value, score):
+    """The greatest score of a softmax, its sum and its weighted sum, with one more value."""
+    top = select(score > own[0], score, own[0])
+    keep = exp(own[0] - top)
+    more = exp(score - top)
+    return top, fma(own[1], keep, more), fma(value, more, own[2] * keep)
 
 
 @inline

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, rint, select, unroll
 from zinc_rt.lang.types import f64, i32, u32, u64
 from zinc_rt.numerics import EXP_LOWEST, STEP_HIGH, STEP_LOW, STEPS, STEPS_PER_E
 
-INFINITY = float("inf")
 SIGN = 1 << 63
 KEY_OF_NOTHING = 0x000FFFFFFFFFFFFF
 """`order_key` of -infinity; every number's is greater, a place that holds no token has 0."""

@@ -11,6 +11,7 @@ from zinc_rt.ir.builder import rewritten
 from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+from zinc_rt.ir.ops.kv_cache import ALONE
 from zinc_rt.models.definition import ModelDefinition, StateKind, StateSpec
 from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
@@ -78,7 +79,7 @@ def _check_widths(graph: Graph, dtype: DType) -> None:
 
 def _writes(graph: Graph) -> list[Node]:
     """The nodes whose caches may be of another format: not an indexer's, nor keys that are their own values."""
-    return [n for n in graph.nodes if n.op is Op.KV_WRITE and not {"key_dim", "entry_dim"} & n.attrs.keys()]
+    return [n for n in graph.nodes if n.op is Op.KV_WRITE and not n.attrs.keys() & ALONE]
 
 
 def _resized(state: StateSpec, before: dict[str, Buffer], after: dict[str, Buffer]) -> StateSpec:

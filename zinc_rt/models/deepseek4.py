@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -197,7 +198,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = DeepSeek4Info.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
     leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b",))
-    attentions = {block: _attention(parts, keys, info, block) for block in sorted(set(info.blocks))}
+    attentions = {block: _attention(keys, info, block, turns) for block, turns in _turns(parts, info).items()}
     streams = MixedStreams(
         keys.integer("hyper_connection.count", maximum=16),
         keys.number("hyper_connection.epsilon"),
@@ -212,7 +213,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     return parts.finish()
 
 
-def _attention(parts: GraphParts, keys: Keys, info: DeepSeek4Info, block: int) -> BlockAttentionSpec:
+def _attention(keys: Keys, info: DeepSeek4Info, block: int, turns: _Turns) -> BlockAttentionSpec:
     """The attention of the layers with blocks of so many positions. Raises `ModelError`."""
     indexer = None
     if block == CHOSEN_BLOCK:
@@ -228,26 +229,30 @@ def _attention(parts: GraphParts, keys: Keys, info: DeepSeek4Info, block: int) -
         window=keys.integer("attention.sliding_window"),
         n_groups=keys.integer("attention.output_group_count"),
         rank=keys.integer("attention.output_lora_rank"),
-        turns=_turns(parts, info, block),
+        turns=turns,
         block=block,
         indexer=indexer,
     )
 
 
-def _turns(parts: GraphParts, info: DeepSeek4Info, block: int) -> _Turns:
-    """The rotations of the layers with blocks of so many positions: of the last elements of heads."""
-    rope = info.block_rope if block else info.rope
-    of_layers = f"_of_blocks_of_{block}" if block else ""
+def _turns(parts: GraphParts, info: DeepSeek4Info) -> dict[int, _Turns]:
+    """The rotations of layers by the positions of their blocks: of the last elements of heads."""
 
-    def turn(name: str, by: int = 1, sign: int = 1) -> Rotation:
+    @cache
+    def turn(rope: RopeConfig, name: str, block: int = 1, sign: int = 1) -> Rotation:
         table = parts.constant(
-            f"rope_table{of_layers}{name}",
+            name,
             ("n_ctx", rope.dim // 2, 2),
-            lambda n_ctx: rope.table(n_ctx)[np.arange(n_ctx) // by * by] * np.array([1, sign], np.float32),
+            lambda n_ctx: rope.table(n_ctx, block=block) * np.array([1, sign], np.float32),
         )
         return Rotation(table, interleaved=True, last=rope.dim)
 
-    return _Turns(turn(""), turn("_first", by=block) if block else None, turn("_back", sign=-1))
+    found = {}
+    for block in sorted(set(info.blocks)):
+        rope, name = (info.block_rope, "rope_table_of_blocks") if block else (info.rope, "rope_table")
+        of_block = turn(rope, f"{name}_of_{block}", block) if block else None
+        found[block] = _Turns(turn(rope, name), of_block, turn(rope, f"{name}_back", sign=-1))
+    return found
 
 
 def _feed_forwards(keys: Keys, info: DeepSeek4Info) -> list[RoutedSpec]:

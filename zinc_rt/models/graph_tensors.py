@@ -208,22 +208,20 @@ class GraphTensors:
 
         Raises `ModelError`.
         """
-        tensor = self.file.tensors.get(name)
-        if tensor is None:
-            return None
-        if tensor.type is not GGMLType.F32 or tensor.shape != (n,):
-            raise ModelError(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
-        self._host.add(name)
-        return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
+        return np.array(self._stored(name, GGMLType.F32, (n,)).view("<f4"), np.float32) if self.has(name) else None
 
     def integers(self, name: str, *shape: int) -> npt.NDArray[np.int32]:
         """The values of an I32 tensor that a constant is made from. Raises `ModelError`."""
+        return np.array(self._stored(name, GGMLType.I32, shape).view("<i4"), np.int32).reshape(shape)
+
+    def _stored(self, name: str, kind: GGMLType, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+        """The bytes of a tensor of this type and shape that a constant is made from. Raises `ModelError`."""
         tensor = self.file.tensors.get(name)
-        if tensor is None or tensor.type is not GGMLType.I32 or tensor.shape != shape:
+        if tensor is None or tensor.type is not kind or tensor.shape != shape:
             found = "missing" if tensor is None else f"{tensor.type.name}{list(tensor.shape)}"
-            raise ModelError(f"tensor {name} is {found}, I32{list(shape)} is needed")
+            raise ModelError(f"tensor {name} is {found}, {kind.name}{list(shape)} is needed")
         self._host.add(name)
-        return np.array(self.file.raw(name).reshape(-1).view("<i4"), np.int32).reshape(shape)
+        return self.file.raw(name).reshape(-1)
 
     def table(self, name: str, n: int) -> F32:
         """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.

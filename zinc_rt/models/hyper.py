@@ -74,8 +74,8 @@ class LowRankStreams(Streams):
 class MixedStreams(Streams):
     """Streams that sub-layers mix. eps, iterations: of what makes the sums of rows and columns of the mix 1."""
 
-    eps: float = 0.0
-    iterations: int = 1
+    eps: float
+    iterations: int
 
     def read(
         self, parts: GraphParts, streams: BufferId, name: str, *, end: bool = False

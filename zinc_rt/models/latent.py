@@ -119,10 +119,10 @@ class LatentAttentionSpec:
         )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
         if self.gated:
-            gate, heads = parts.project(h, f"{p}.attn_gate", self.n_heads), {"n_heads": self.n_heads}
             values = parts.times_sigmoid(
-                values, gate, f"{p}.gated", node=f"{p}.attn_gate", head_dim=self.value, **heads
-            )
+                values, parts.project(h, f"{p}.attn_gate", self.n_heads), f"{p}.gated", node=f"{p}.attn_gate",
+                n_heads=self.n_heads, head_dim=self.value,
+            )  # fmt: skip
         return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
 
     def _sizes(self) -> dict[str, int]:

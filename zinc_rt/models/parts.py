@@ -76,18 +76,19 @@ class GraphParts(RowParts):
     # -- rotations ----------------------------------------------------------------------------------------------------
 
     def rotation(
-        self, rope: RopeConfig, *, name: str = "rope_table", factors: str | FactorsOf | None = None
+        self, rope: RopeConfig, *, name: str = "rope_table", factors: str | FactorsOf | None = None, block: int = 1
     ) -> Rotation:
         """The table of a rotation.
 
         factors: a tensor of frequency factors, which counts where the file has it, or a function that gives those for
-        n_ctx positions (see `rope_factors`).
+        n_ctx positions (see `rope_factors`). block: see `RopeConfig.table`.
 
         Raises `ModelError` for factors of a wrong shape, or that are not positive.
         """
         values = self.rope_factors(factors, rope) if isinstance(factors, str) else None
         chosen = factors if callable(factors) else lambda n_ctx: values
-        table = self.constant(name, ("n_ctx", rope.dim // 2, 2), lambda n_ctx: rope.table(n_ctx, chosen(n_ctx)))
+        shape = ("n_ctx", rope.dim // 2, 2)
+        table = self.constant(name, shape, lambda n_ctx: rope.table(n_ctx, chosen(n_ctx), block=block))
         return Rotation(table, rope.interleaved)
 
     def long_rotation(self, rope: RopeConfig) -> Rotation:

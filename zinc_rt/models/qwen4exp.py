@@ -22,7 +22,6 @@ from zinc_rt.models.keys import Keys
 from zinc_rt.models.ngrams import NgramEmbedding
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.qwen35 import HybridInfo, feed_forward
-from zinc_rt.models.rope_config import RopeConfig
 
 NAMES = ("qwen4exp",)
 
@@ -87,7 +86,10 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     delta = StreamBranch(streams, "hc_attn", DeltaNetSpec(info.delta, "modulo", gate="sigmoid"))
     ffn = StreamBranch(streams, "hc_ffn", feed_forward(keys))
     blocks = _blocks(keys, info)
-    turned = {block: _block_rotation(parts, info.rope, rotation, block) for block in sorted({*blocks} - {0})}
+    turned = {
+        block: parts.rotation(info.rope, name=f"rope_table_of_blocks_of_{block}", block=block)
+        for block in sorted({*blocks} - {0})
+    }
     x = streams.start(parts, parts.embed())
     for layer, recurrent in enumerate(info.recurrent):
         if ngrams is not None and ngrams.layer == layer:
@@ -117,13 +119,3 @@ def _blocks(keys: Keys, info: HybridInfo) -> tuple[int, ...]:
         return (0,) * info.n_layers
     blocks = keys.integers("attention.compress_ratios", info.n_layers + info.n_drafts, minimum=0, maximum=MAX_TAPS)
     return tuple(0 if recurrent else block for block, recurrent in zip(blocks, info.recurrent, strict=False))
-
-
-def _block_rotation(parts: GraphParts, rope: RopeConfig, rotation: Rotation, block: int) -> Rotation:
-    """The rotation of a position by the first one of its block."""
-    table = parts.constant(
-        f"rope_table_of_blocks_of_{block}",
-        ("n_ctx", rope.dim // 2, 2),
-        lambda n_ctx: rope.table(n_ctx)[np.arange(n_ctx) // block * block],
-    )
-    return Rotation(table, rotation.interleaved)

@@ -121,10 +121,10 @@ class RopeConfig:
         ramp = (np.arange(self.dim // 2) - low) / max(0.001, high - low)
         return np.asarray(1.0 - np.clip(ramp, 0.0, 1.0))
 
-    def table(self, n_ctx: int, factors: npt.ArrayLike | None = None) -> npt.NDArray[np.float32]:
-        """cos and sin of every position: f32[n_ctx, dim / 2, 2]."""
+    def table(self, n_ctx: int, factors: npt.ArrayLike | None = None, *, block: int = 1) -> npt.NDArray[np.float32]:
+        """cos and sin of every position, or of the first one of its block of so many: f32[n_ctx, dim / 2, 2]."""
         freq, magnitude = self.frequencies(factors)
-        return rope_table(np.arange(n_ctx), freq, magnitude)
+        return rope_table(np.arange(n_ctx) // block * block, freq, magnitude)
 
 
 def _ratio(keys: Keys, key: str, default: float) -> float:

@@ -108,10 +108,8 @@ def observe(path: Path, most: int) -> None:
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
-        request, rows = (
-            SamplingRequest(sampler, tokens[: end + 1]),
-            [SequenceChunk(slot, end, tokens[end : end + 1], (0,))],
-        )
+        request = SamplingRequest(sampler, tokens[: end + 1])
+        rows = [SequenceChunk(slot, end, tokens[end : end + 1], (0,))]
         engine.step(rows, [request])  # uploads what sampling needs
         core.seen.clear()
         engine.step(rows, [request])

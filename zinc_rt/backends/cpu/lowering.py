@@ -207,10 +207,6 @@ class CpuLowering(Lowering):
         self.out.sizes[buffer] = _bytes_of(b, self.sizes)
         return TempRef(buffer, 4 * start)
 
-    def optional(self, buffer: int | None) -> Any:
-        """A buffer as an argument; null for none."""
-        return 0 if buffer is None else self.at(buffer)
-
     def pack_place(self, buffer: int, by_logit: bool) -> QuantisedActs:
         """The packed form of a buffer's rows (or of the wanted ones) that its products need."""
         key = ("pack", buffer, by_logit)

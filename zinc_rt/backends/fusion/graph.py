@@ -197,16 +197,12 @@ class _Fusing:
         yield from self._heads(n, self._chains.rope(n))
 
     def kv_write(self, n: Node) -> Iterator[FusedNode]:
-        where, names = tuple(n.inputs[-3:]), ("k_cache", "v_cache")
+        attrs, where, names = attributes(n), tuple(n.inputs[-3:]), ("k_cache", "v_cache")
         written = list(self._chains.kv_write(n))
-        if "entry_dim" in n.attrs:
-            block = int(attributes(n)["block"])
-            yield HeadsWrite(n, written[0], n.outputs[0], names[1], where, written[0].dim, block=block)
-            return
         if len(n.outputs) == 1:
-            row, start = sum(heads.dim for heads in written), 0
+            row, start, block = sum(heads.dim for heads in written), 0, int(attrs.get("block", 1))
             for heads in written:
-                yield HeadsWrite(n, heads, n.outputs[0], names[0], where, row, start)
+                yield HeadsWrite(n, heads, n.outputs[0], names["entry_dim" in attrs], where, row, start, block)
                 start += heads.dim
             return
         for heads, cache, name in zip(written, n.outputs, names, strict=True):

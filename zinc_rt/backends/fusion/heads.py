@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+from zinc_rt.ir.ops.kv_cache import ALONE
 
 
 class Readers:
@@ -109,7 +110,7 @@ def _split(n: Node, source: int) -> tuple[int, int]:
     if n.op is not Op.KV_WRITE:
         return int(n.attrs["n_heads"]), int(n.attrs["head_dim"])
     attrs, first = attributes(n), source == n.inputs[0]
-    for alone in ("key_dim", "entry_dim"):
+    for alone in ALONE:
         if alone in attrs:
             return int(attrs["n_kv_heads"]), int(attrs[alone])
     sizes = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")

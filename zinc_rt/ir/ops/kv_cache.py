@@ -12,7 +12,7 @@ writes the key of a block if it is the block's last; the cache has room for the 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,10 @@ def kv_write_rows(
             cache[pages, offsets] = pack_heads(heads_) if cache.dtype == np.uint8 else heads_
 
 
+ALONE: Final = ("key_dim", "entry_dim")
+"""The attributes of nodes that write keys alone and whole. Those caches are of float16, always."""
+
+
 def entries_of_page(block: int) -> int:
     """Blocks that end in a page, at the most."""
     return max(1, PAGE_TOKENS // block)
@@ -68,18 +72,12 @@ def cached_width(cache: F16 | U8, elements: int) -> int:
 
 
 def _kv_write(at: Operands) -> None:
-    if "key_dim" in at.attrs:
+    alone = next((name for name in ALONE if name in at.attrs), None)
+    if alone is not None:
         keys, positions, slots, pages = at.inputs
-        (cache,) = at.outputs
-        own = heads(at, keys, "n_kv_heads", "key_dim")
-        with np.errstate(over="ignore"):
-            cache[pages[slots, positions // PAGE_TOKENS], positions % PAGE_TOKENS] = own
-        return
-    if "entry_dim" in at.attrs:
-        keys, positions, slots, pages = at.inputs
-        (cache,), block = at.outputs, int(at.attrs["block"])
+        (cache,), block = at.outputs, int(at.attrs.get("block", 1))
         last = (positions + 1) % block == 0
-        keys, positions, slots = heads(at, keys, "n_kv_heads", "entry_dim")[last], positions[last], slots[last]
+        keys, positions, slots = heads(at, keys, "n_kv_heads", alone)[last], positions[last], slots[last]
         place = positions % PAGE_TOKENS * cache.shape[1] // PAGE_TOKENS
         with np.errstate(over="ignore"):
             cache[pages[slots, positions // PAGE_TOKENS], place] = keys
@@ -96,7 +94,7 @@ def _kv_write(at: Operands) -> None:
 
 
 def _touched(cost: CostView) -> tuple[int, int]:
-    where = 1 if len(cost.outputs) == 1 and "latent_dim" not in cost.attrs else 2
+    where = len(cost.inputs) - len(WHERE)
     rows, head_rows = cost.dim(where, 0), cost.dim(where, 0) * cost.attr("n_kv_heads")
     one_page_entry = DType.I32.row_bytes(1)
     cached = sum(head_rows * out.dtype.row_bytes(cost.sizes.dim(out.shape[-1])) for out in cost.outputs)

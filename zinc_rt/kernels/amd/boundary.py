@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.amd.float_dot import row_product
-from zinc_rt.kernels.gpu.argmax import INFINITY
 from zinc_rt.kernels.gpu.waves import NOWHERE, better, wave_best
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import bitcast, lane_id, select, unroll, wave_shuffle_xor, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, ptr, u8, u32, u64

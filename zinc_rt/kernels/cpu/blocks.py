@@ -7,9 +7,9 @@ from zinc_rt.kernels.cpu.attention_split import STATE, turned
 from zinc_rt.kernels.cpu.attention_weights import weigh
 from zinc_rt.kernels.cpu.packs import load_some, store_some
 from zinc_rt.kernels.cpu.structs import StepRecord
-from zinc_rt.kernels.maths import INFINITY, exp
+from zinc_rt.kernels.maths import INFINITY, gather_step
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, fma, load, minimum, regs, select, splat, store, unroll
+from zinc_rt.lang.ops import array, fma, load, minimum, regs, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, struct, u32, vec
 from zinc_rt.numerics import LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, SPLIT
 
@@ -43,15 +43,6 @@ class BlockAttentionArgs:
     window: i32
     scale: f32
     softcap: f32
-
-
-@inline
-def gather_step(own, value, score):
-    """The maximum, the sum and the weighted sum with one more value."""
-    top = select(score > own[0], score, own[0])
-    keep = exp(own[0] - top)
-    more = exp(score - top)
-    return top, fma(own[1], keep, more), fma(value, more, own[2] * keep)
 
 
 @kernel

@@ -27,7 +27,8 @@ from zinc_rt.kernels.cpu.sampling_select import (
 )
 from zinc_rt.kernels.cpu.sampling_weights import draw
 from zinc_rt.kernels.cpu.structs import StepRecord
-from zinc_rt.kernels.sampling_math import INFINITY, below_top, ranked, uniform
+from zinc_rt.kernels.maths import INFINITY
+from zinc_rt.kernels.sampling_math import below_top, ranked, uniform
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     atomic_cas,

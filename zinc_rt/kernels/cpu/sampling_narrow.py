@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.sampling_math import greatest
 from zinc_rt.kernels.cpu.sampling_select import CAP
-from zinc_rt.kernels.sampling_math import INFINITY
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import any_of, array, bitcast, iota, load, reduce_add, select, splat, store, unroll, zeros
 from zinc_rt.lang.types import f64, i32, i64, ptr, u32, u64, vec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.sampling_narrow import BINS, narrow
 from zinc_rt.kernels.cpu.sampling_select import CAP, collect_values, padded, sort_falling
 from zinc_rt.kernels.cpu.sampling_weights import plain_weights, sum_plain
-from zinc_rt.kernels.sampling_math import INFINITY
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import all_of, any_of, bitcast, load, splat, store, unroll
 from zinc_rt.lang.types import f64, i32, ptr, u32, u64

@@ -6,7 +6,8 @@ Arrays of scores are padded with -infinity up to a multiple of PAD.
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.sampling_math import greater, greatest
-from zinc_rt.kernels.sampling_math import INFINITY, key_score, order_key
+from zinc_rt.kernels.maths import INFINITY
+from zinc_rt.kernels.sampling_math import key_score, order_key
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import all_of, any_of, array, load, reduce_add, regs, select, splat, store, unroll
 from zinc_rt.lang.types import f64, i32, i64, ptr, u32, u64, vec

@@ -134,17 +134,17 @@ def stream_mix(a: ptr[StreamArgs], step: ptr[StepRecord], first: i32, last: i32,
             for s in range(N):
                 opened = sigmoid(splat(fma(x[N + s], a.weight[1], a.key[N + s]), 4))[0]
                 a.gates[i64(row) * N + i64(s)] = opened * 2.0
+            for i in range(N * N):
+                shares[i] = fma(x[2 * N + i], a.weight[2], a.key[2 * N + i])
             for s in range(N):
-                top: f32 = fma(x[2 * N + s * N], a.weight[2], a.key[2 * N + s * N])
-                for d in range(N):
-                    shares[s * N + d] = fma(x[2 * N + s * N + d], a.weight[2], a.key[2 * N + s * N + d])
+                top: f32 = shares[s * N]
+                for d in range(1, N):
                     top = maximum(top, shares[s * N + d])
-                total: f32 = 0.0
                 for d in range(N):
                     shares[s * N + d] = exp(splat(shares[s * N + d] - top, 4))[0]
-                    total = total + shares[s * N + d]
-                for d in range(N):
-                    shares[s * N + d] = shares[s * N + d] / total + a.eps
+            divide_by_sums(shares, 0.0, N, N, 1)
+            for i in range(N * N):
+                shares[i] = shares[i] + a.eps
             divide_by_sums(shares, a.eps, N, 1, N)
             for _ in range(ITERATIONS - 1):
                 divide_by_sums(shares, a.eps, N, N, 1)

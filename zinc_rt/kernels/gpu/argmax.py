@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.waves import NOWHERE, better, wave_best
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -17,7 +18,6 @@ from zinc_rt.lang.types import f32, i32, ptr, u32, u64
 
 PART = 2048
 """Elements of a part of a row."""
-INFINITY = float("inf")
 
 
 @inline

@@ -28,7 +28,7 @@ from zinc_rt.kernels.gpu.kv_quant import (
 )
 from zinc_rt.kernels.gpu.quantize import quantize_four
 from zinc_rt.kernels.gpu.waves import wave_max
-from zinc_rt.kernels.maths import exp, sigmoid, tanh
+from zinc_rt.kernels.maths import INFINITY, exp, sigmoid, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -56,7 +56,6 @@ from zinc_rt.numerics import GROUP, LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF
 WAVES = 8
 """Of a workgroup. Each does 128 elements of a head at a time."""
 
-INFINITY = float("inf")
 WIDEST = 64
 """Elements of a key that a lane loads at once."""
 

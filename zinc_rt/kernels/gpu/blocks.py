@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.gpu.attention import clamped, greatest, scores_of, unchanged
 from zinc_rt.kernels.gpu.recurrent import CHANNELS, first_row
 from zinc_rt.kernels.gpu.waves import wave_max
-from zinc_rt.kernels.maths import exp
+from zinc_rt.kernels.maths import INFINITY, exp, gather_step
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -27,7 +27,6 @@ from zinc_rt.lang.ops import (
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, SPLIT, SPLIT_SHIFT, TREE_LANES
 
-INFINITY = float("inf")
 UNSEEN = 0xFFFFFFFF
 """In place of the key of a lane that has none."""
 
@@ -70,17 +69,6 @@ class GpuBlockAttentionArgs:
     scale: f32
 
 
-@inline
-def gather_step(own, value: f32, score: f32):
-    """The maximum, the sum and the weighted sum with one more value."""
-    top = select(score > own[0], score, own[0])
-    keep = exp(own[0] - top)
-    more = exp(score - top)
-    own[0] = top
-    own[1] = fma(own[1], keep, more)
-    own[2] = fma(value, more, own[2] * keep)
-
-
 @kernel(workgroup=256)
 def pool_blocks(a: ptr[GpuPoolArgs, Space.CONSTANT], BLOCK: int, OVERLAP: bool):
     """Workgroups: ceil(n / 256) in x, rows or slots in y."""
@@ -113,10 +101,15 @@ def pool_blocks(a: ptr[GpuPoolArgs, Space.CONSTANT], BLOCK: int, OVERLAP: bool):
                                 coming[i] = empty
                     line = u64(row) * u64(n * PARTS)
                     added = place * (n * PARTS)
-                    gather_step(own, a.values[line + u64(mine)], a.scores[line + u64(mine)] + a.offsets[added + mine])
+                    score = a.scores[line + u64(mine)] + a.offsets[added + mine]
+                    after = gather_step(own, a.values[line + u64(mine)], score)
+                    for i in unroll(3):
+                        own[i] = after[i]
                     if OVERLAP:
                         score = a.scores[line + u64(channel)] + a.offsets[added + channel]
-                        gather_step(coming, a.values[line + u64(channel)], score)
+                        after = gather_step(coming, a.values[line + u64(channel)], score)
+                        for i in unroll(3):
+                            coming[i] = after[i]
                     a.y[u64(row) * u64(n) + u64(channel)] = own[2] / own[1]
             for i in unroll(3):
                 state[n * i] = own[i]

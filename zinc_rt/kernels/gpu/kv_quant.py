@@ -7,6 +7,7 @@ f16[16, n_kv, WIDTH / 32].
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.dot import dot
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
     absolute,
@@ -25,7 +26,6 @@ from zinc_rt.lang.ops import (
 from zinc_rt.lang.types import Space, f16, f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, PAGE_SHIFT, PAGE_TOKENS, QUANT_MAX
 
-INFINITY = float("inf")
 MOST_HEADS = 32
 """Products of a group and a head that a lane does without waiting for memory."""
 MANY = 8

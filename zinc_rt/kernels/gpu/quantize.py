@@ -6,7 +6,7 @@ of the last 16 in the high half, as i16 (halves with scales of their own need th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated
+from zinc_rt.kernels.maths import INFINITY, gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,
@@ -24,8 +24,6 @@ from zinc_rt.lang.ops import (
 )
 from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u32
 from zinc_rt.numerics import MIN_NORMAL, QUANT_MAX
-
-INFINITY = float("inf")
 
 
 @inline

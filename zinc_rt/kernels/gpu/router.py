@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.waves import wave_best, wave_max
-from zinc_rt.kernels.maths import exp, sigmoid, softplus
+from zinc_rt.kernels.maths import INFINITY, exp, sigmoid, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -22,14 +22,12 @@ from zinc_rt.lang.ops import (
 from zinc_rt.lang.types import Space, f32, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS, MIXER_OUT, MIXER_REACH, TREE_LANES
 
-INFINITY = float("inf")
 MOST_EXPERTS = 512
 """A lane keeps 16 of them in registers."""
 MOST_CHOSEN = 32
 """Each lane writes one."""
 MOST_GROUPS = 32
 """Each lane adds up one."""
-GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer", "sqrt_softplus")
 
 
 @struct

@@ -124,7 +124,7 @@ def stream_mix(
                     top = maximum(top, shares[s * N + d])
                 for d in unroll(N):
                     shares[s * N + d] = exp(shares[s * N + d] - top)
-            divide_by_sums(shares, eps - eps, N, N, 1)
+            divide_by_sums(shares, 0.0, N, N, 1)
             for i in unroll(N * N):
                 shares[i] = shares[i] + eps
             divide_by_sums(shares, eps, N, 1, N)

@@ -58,11 +58,11 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         "row_counters": low.counters(n.node, 1, "rows") if whole else 0,
         "positions": low.at(n.positions), "slots": low.at(n.slots), "page_table": low.at(n.page_table),
         "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
-        "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks),
+        "scale": n.scale, "sinks": low.optional(n.sinks),
         "window": n.window or n.reach or n.chunk or 0,
-        "own": 0 if n.own is None else low.at(n.own), "softcap": n.softcap or 0.0,
-        "gate": 0 if gate is None else low.at(gate), "chosen": 0 if n.chosen is None else low.at(n.chosen),
-        "slopes": 0 if n.slopes is None else low.at(n.slopes),
+        "own": low.optional(n.own), "softcap": n.softcap or 0.0,
+        "gate": low.optional(gate), "chosen": low.optional(n.chosen),
+        "slopes": low.optional(n.slopes),
     })  # fmt: skip
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,

@@ -46,8 +46,8 @@ def block_attention(low: GpuLowering, single: Single) -> None:
             f"node {node.name}: keys of {dim} elements; the GPU kernels do multiples of 8 up to {_MOST}; {ELSEWHERE}"
         )
     arguments = ArgumentBlock(blocks.GpuBlockAttentionArgs, {
-        "q": low.at(q), "keys": low.at(cache), "block_keys": 0 if block_cache is None else low.at(block_cache),
-        "chosen": 0 if chosen is None else low.at(chosen), "sinks": low.at(sinks), "y": low.at(y),
+        "q": low.at(q), "keys": low.at(cache), "block_keys": low.optional(block_cache),
+        "chosen": low.optional(chosen), "sinks": low.at(sinks), "y": low.at(y),
         "positions": low.at(positions), "slots": low.at(slots), "page_table": low.at(pages),
         "max_pages": low.sizes.max_pages, "window": int(attrs["window"]), "scale": float(attrs["scale"]),
     })  # fmt: skip

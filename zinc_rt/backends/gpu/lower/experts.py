@@ -54,7 +54,7 @@ def route(low: GpuLowering, n: RouterProduct) -> None:
     }
     low.out.kernels += entries.values()
     block = ArgumentBlock(GpuRouteArgs, {
-        "x": low.at(n.product.x), "w": low.at(weight), "router_bias": 0 if bias is None else low.at(bias),
+        "x": low.at(n.product.x), "w": low.at(weight), "router_bias": low.optional(bias),
         "counters": low.counters(n.node), "n": width, "n_rows": lambda s: s.n_rows, "factor": n.factor or 0.0,
     })  # fmt: skip
     low.emit(
@@ -87,8 +87,8 @@ def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlo
         GpuRouterArgs,
         {
             "logits": low.at(n.inputs[0]),
-            "bias": 0 if bias is None else low.at(bias),
-            "expert_scale": 0 if scale is None else low.at(scale),
+            "bias": low.optional(bias),
+            "expert_scale": low.optional(scale),
             "ids": low.at(ids),
             "weights": low.at(weights),
             "scale": float(attrs["scale"]),
@@ -132,7 +132,7 @@ def gate_up(low: GpuLowering, n: ExpertGate) -> None:
         fields, keys = _activations(low, n.node, n.x, weight, n_in)
         place = low.room(("product", weight, n.node.id), "n_rows", k * n_out * 4) if y is None else low.at(y)
         block = ArgumentBlock(GpuExpertRowsArgs, {
-            **fields, "w": low.at(weight), "bias": 0 if bias is None else low.at(bias), "ids": low.at(n.ids),
+            **fields, "w": low.at(weight), "bias": low.optional(bias), "ids": low.at(n.ids),
             "y": place, "n_in": n_in, "n_out": n_out, "k": k,
         })  # fmt: skip
         _rows_of_experts(low, n, (weight, bias), block, (*keys, n.ids), place.key)
@@ -191,12 +191,12 @@ def gated(low: GpuLowering, n: Gated) -> None:
     k = 1 if n.ids is None else low.width(n.ids)
     bias = n.gate_bias is not None
     block = ArgumentBlock(GpuGatedArgs, {
-        **fields, "gate": low.at(n.gate), "up": 0 if n.up is None else low.at(n.up),
-        "gate_bias": 0 if n.gate_bias is None else low.at(n.gate_bias),
-        "up_bias": 0 if n.up_bias is None else low.at(n.up_bias), "ids": 0 if n.ids is None else low.at(n.ids),
+        **fields, "gate": low.at(n.gate), "up": low.optional(n.up),
+        "gate_bias": low.optional(n.gate_bias),
+        "up_bias": low.optional(n.up_bias), "ids": low.optional(n.ids),
         **dict(zip(("out_q", "out_d", "out_s") if packed else ("y",), results, strict=True)),
         "n_in": n_in, "n_ff": n_ff, "k": k, "alpha": n.alpha, "limit": n.limit,
-        "given": 0 if n.given is None else low.at(n.given), "width": 0 if n.given is None else low.width(n.given),
+        "given": low.optional(n.given), "width": 0 if n.given is None else low.width(n.given),
         "start": n.start,
     })  # fmt: skip
     how: dict[str, Any] = {"packed": packed, "bias": bias, "activation": n.activation}
@@ -248,7 +248,7 @@ def down_arguments(low: GpuLowering, n: ExpertsDown) -> DownArguments:
     values = {
         **fields,
         "w": low.at(n.weight),
-        "bias": 0 if n.bias is None else low.at(n.bias),
+        "bias": low.optional(n.bias),
         "ids": low.at(n.ids),
         "weights": low.at(n.weights),
         "y": low.at(n.y),

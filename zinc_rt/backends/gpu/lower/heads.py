@@ -77,12 +77,12 @@ def _placed(low: GpuLowering, n: HeadsWrite) -> Placed:
         low.out.rotations.append(h.table)
     values: dict[str, Any] = {
         "x": low.at(h.source),
-        "weight": 0 if h.weight is None else low.at(h.weight),
+        "weight": low.optional(h.weight),
         "table": 0 if h.table is None else TempSpec(("rotation", h.table)),
         "n_heads": h.n_heads,
         "n_rows": lambda s: s.n_rows,
         "eps": h.eps,
-        "positions": 0 if h.positions is None else low.at(h.positions),
+        "positions": low.optional(h.positions),
     }
     if n.where:
         positions, slots, pages = n.where
