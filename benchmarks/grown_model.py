@@ -25,6 +25,7 @@ from random_model import MIXES, pool, text_keys
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests, which are no package of an installation
 from tests.models.families import CASES
 from tests.models.families.build import Case, made_up, write_case
+from tests.models.families.embedders import EMBEDDERS
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, TensorInfo, ValueType
 from zinc_rt.models.architectures import architecture_for
 from zinc_rt.models.graph_tensors import GraphTensors
@@ -33,6 +34,8 @@ Shape = tuple[int, ...]
 _HEADS = "attention.head_count"
 _BY_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
 """Tensors with a row for each token, of which a case has few."""
+_EXPERTS_BY_TOKEN = "ffn_gate_tid2eid.weight"
+"""One more, of whole numbers."""
 
 
 def _sizes(n_embd: int, heads: int, kv_heads: int, head_dim: int, n_ff: int, **more: Any) -> dict[str, Any]:
@@ -90,6 +93,15 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
     "stablelm": (100_352, _sizes(2048, 32, 32, 64, 5632)),
     "falcon": (65_024, _sizes(4544, 71, 1, 64, 18_176)),
     "muse-glimmer": (200_000, _sizes(5120, 40, 8, 128, 17_408)),
+    "gptneox": (50_432, _sizes(4096, 32, 32, 128, 16_384, rope__dimension_count=32)),
+    "minicpm3": (
+        73_448,
+        {
+            **_sizes(2560, 40, 40, 96, 6400, attention__value_length=64, rope__dimension_count=32),
+            "attention.q_lora_rank": 768,
+            "attention.kv_lora_rank": 256,
+        },
+    ),
     # Experts. Those of hundreds are fewer here: a token reads as many.
     "minimax-m2": (200_064, {**_sizes(3072, 48, 8, 128, 1536), **_experts(64, 8, 1536)}),
     "dots1": (152_064, {**_sizes(4096, 32, 32, 128, 10_944), **_experts(128, 6, 1408)}),
@@ -128,6 +140,68 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
             **{k: v for k, v in _latent(512, 128, 64, 128, 0).items() if k != "attention.q_lora_rank"},
         },
     ),
+    "glm-dsa": (
+        32_768,  # of 154,880
+        {
+            **_sizes(6144, 64, 1, 576, 12_288, attention__value_length=512),
+            **_experts(8, 8, 2048),
+            **_INDEXED,
+            **_latent(512, 192, 64, 256, 2048),
+            "attention.indexer.head_count": 32,
+        },
+    ),
+    "deepseek4": (
+        129_280,
+        {
+            **_sizes(4096, 64, 1, 512, 0, rope__dimension_count=64, attention__q_lora_rank=1024),
+            **_experts(8, 6, 2048, swiglu_clamp_exp=10.0),
+            "attention.sliding_window": 128,
+            "attention.output_group_count": 8,
+            "attention.output_lora_rank": 1024,
+            "attention.compress_ratios": [0, 4, 128],
+            "attention.indexer.head_count": 64,
+            "attention.indexer.key_length": 128,
+            "attention.indexer.top_k": 512,
+            "rope.scaling.factor": 16.0,
+            "rope.scaling.original_context_length": 65_536,
+        },
+    ),
+    "step35": (
+        128_896,
+        {
+            **_sizes(4096, 0, 8, 128, 11_264, rope__dimension_count=128, rope__dimension_count_swa=128),
+            **_experts(12, 8, 1280, expert_shared_feed_forward_length=1280),
+            _HEADS: [64, 96, 96, 96],
+            "attention.sliding_window": 512,
+            "swiglu_clamp_exp": 0.0,
+            "swiglu_clamp_shexp": 0.0,
+        },
+    ),
+    "phimoe": (32_064, {**_sizes(4096, 32, 8, 128, 6400), **_experts(8, 2, 6400)}),
+    "bailingmoe3": (
+        157_184,
+        {
+            **_sizes(1536, 16, 1, 576, 4608, attention__value_length=512, kda__head_dim=128),
+            **_experts(128, 8, 512),
+            **_latent(512, 128, 64, 128, 256),
+        },
+    ),
+    "qwen4exp": (
+        248_320,
+        {
+            **_sizes(2560, 24, 2, 256, 640, rope__dimension_count=64),
+            **_experts(24, 10, 640, expert_shared_feed_forward_length=640),
+            **_scan(6144, 128, 48, 16),
+            "rope.dimension_sections": [11, 11, 10, 0],
+            "attention.indexer.head_count": 4,
+            "attention.indexer.key_length": 128,
+            "attention.indexer.top_k": 2048,
+            "hyper_connection.low_rank": 320,
+            "embedding_length_per_layer_input": 640,
+            "ple.head_offsets": np.arange(4, dtype=np.uint64) * np.uint64(20_011),
+            "ple.head_vocab_sizes": np.full(4, 20_011, np.uint64),
+        },
+    ),
     "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
     # State spaces: `ssm.time_step_rank` is the number of heads of a scan.
     "mamba2": (50_288, {"embedding_length": 2560, **_scan(5120, 128, 80, 1)}),
@@ -140,7 +214,25 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
         },
     ),
     "falcon-h1": (130_048, {**_sizes(3072, 12, 2, 128, 12_288), **_scan(3072, 256, 24, 1)}),
+    "mamba": (50_280, {"embedding_length": 2560, **_scan(5120, 16, 160, 0)}),
+    "jamba": (
+        65_536,
+        {**_sizes(4096, 32, 8, 128, 14_336), "expert_count": 3, "expert_used_count": 2, **_scan(8192, 16, 256, 0)},
+    ),
+    "nemotron_h_moe": (
+        131_072,
+        {
+            **_sizes(2688, 32, 2, 128, 1856, expert_shared_feed_forward_length=3712),
+            **_experts(28, 6, 1856),
+            **_scan(4096, 128, 64, 8),
+        },
+    ),
     "nemotron_h": (131_072, {**_sizes(4096, 32, 8, 128, 21_504), **_scan(8192, 128, 128, 8)}),
+    # Models that make vectors of texts.
+    "modern-bert": (50_368, _sizes(768, 12, 12, 64, 1152, context_length=8192)),
+    "jina-bert-v2": (30_528, _sizes(768, 12, 12, 64, 3072, context_length=8192)),
+    "jina-bert-v3": (250_002, _sizes(1024, 16, 16, 64, 4096, context_length=8192)),
+    "nomic-bert-moe": (250_048, {**_sizes(768, 12, 12, 64, 3072, context_length=512), "expert_count": 8}),
 }
 """Of a case: the published model's vocabulary, and the keys that say its widths."""
 
@@ -176,13 +268,31 @@ def shapes_of(case: Case) -> dict[str, Shape]:
 def grown(name: str) -> tuple[Case, int]:
     """The case with the widths of its published model, and that model's vocabulary."""
     n_vocab, keys = WIDTHS[name]
-    case = CASES[name]
+    case = (CASES | EMBEDDERS)[name]
     one_each = {
         key: [value if old else old for old in case.keys[key]]  # 0 says what kind of layer it is
         for key, value in keys.items()
         if isinstance(case.keys.get(key), list) and not isinstance(value, list)
     }
-    return replace(case, keys={**case.keys, **keys, **one_each}), n_vocab
+    keys = {**case.keys, **keys, **one_each}
+    shapes = _by_keys(case, keys)
+    table = {name: np.arange(shape[1]) for name, shape in shapes.items() if name.endswith(_EXPERTS_BY_TOKEN)}
+    return replace(case, keys=keys, shapes={**case.shapes, **shapes}, given={**case.given, **table}), n_vocab
+
+
+def _by_keys(case: Case, keys: Mapping[str, Any]) -> dict[str, Shape]:
+    """The shapes of tensors that a definition compares with the keys before it asks for others."""
+    found: dict[str, Shape] = {}
+    for name, (rows, *rest) in case.shapes.items():
+        if name.endswith(_EXPERTS_BY_TOKEN):
+            found[name] = (rows, keys["expert_used_count"])
+        elif name == "per_layer_token_embd.weight" and "ple.head_offsets" in keys:
+            found[name] = (int(keys["ple.head_offsets"][-1] + keys["ple.head_vocab_sizes"][-1]), *rest)
+        elif name.endswith("ple_conv1d.weight"):
+            found[name] = (keys["hyper_connection.count"] * keys["embedding_length"], *rest)
+        elif name.endswith((".ssm_a", ".ssm_d")) and rows == case.keys["ssm.inner_size"]:
+            found[name] = (keys["ssm.inner_size"], *([keys["ssm.state_size"]] * len(rest)))
+    return found
 
 
 def write(path: Path, name: str, mix: str) -> int:
@@ -196,7 +306,11 @@ def write(path: Path, name: str, mix: str) -> int:
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     pools: dict[GGMLType, Any] = {}
     for tensor, small in shapes_of(case).items():
-        shape = (n_vocab, *small[1:]) if tensor in _BY_TOKEN else small
+        shape = (n_vocab, *small[1:]) if tensor in _BY_TOKEN or tensor.endswith(_EXPERTS_BY_TOKEN) else small
+        if tensor.endswith(_EXPERTS_BY_TOKEN):
+            chosen = rng.permuted(np.tile(np.arange(case.keys["expert_count"], dtype=np.int32), (n_vocab, 1)), axis=1)
+            writer.add_tensor(tensor, np.ascontiguousarray(chosen[:, : shape[1]]), GGMLType.I32, shape)
+            continue
         kind = _format_of(tensor, shape, mix, case)
         if kind is GGMLType.F32:
             writer.add_tensor(tensor, made_up(tensor, shape, rng), kind, shape)

@@ -33,6 +33,10 @@ WORDS = {
     "granite-3": "{{ tools }}<|tool_call|>",
     "deepseek": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>",
     "deepseek-r1": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>\n```json\n",
+    "deepseek-v3.2": "{% set dsml_token = '\uff5cDSML\uff5c' %}{{ tools }}<' + dsml_token + 'function_calls>",
+    "deepseek-v4": "{% set dsml_token = '\uff5cDSML\uff5c' %}{{ tools }}<' + dsml_token + 'tool_calls>",
+    "glm": "{{ tools }}<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>",
+    "glm-4.7": "{{ tools }}<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>",
 }
 
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from tests.dialects.models import BY_NAME, CALLERS, NOTE, SCHEMAS, TOOLS, marks_of, tokenizer, tool, vocabulary
+from tests.dialects.test_parser import WRITTEN
 from tests.dialects.walks import TooLong, allowed, walk
 from zinc_rt.dialects.deltas import ParsedAnswer
 from zinc_rt.dialects.families import PLAIN
+from zinc_rt.dialects.forms.tagged import TaggedCalls
 from zinc_rt.dialects.grammars import build_grammar
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect, ThinkingState
@@ -73,10 +75,12 @@ def test_whatever_is_admitted_parses_and_validates(name: str, mode: ChoiceMode, 
     assert several is not None
     assert one is not None
     n_calls = 0
+    close = dialect.calls.parameter[2] if isinstance(dialect.calls, TaggedCalls) else PHRASES[0]
+    phrases = PHRASES if close in PHRASES else (*PHRASES, *[close] * 6)
     for seed in range(4):
         for grammar in (several, one):
             try:
-                ids = walk(grammar, tokens, tokens.tokenizer, seed, PHRASES, most=250)
+                ids = walk(grammar, tokens, tokens.tokenizer, seed, phrases, most=250 if as_tokens else 500)
             except TooLong:
                 continue
             found = read(dialect, ids, TOOLS, tokens)
@@ -112,6 +116,28 @@ def admits(grammar: Grammar | None, tokens: GrammarVocabulary, text: str) -> boo
     mask = np.zeros(tokens.words, np.uint32)
     matcher.fill_mask(mask)
     return tokens.tokenizer.stop_ids <= set(allowed(mask, tokens.n_vocab))
+
+
+@pytest.mark.parametrize("mode", [ChoiceMode.auto, ChoiceMode.required])
+@pytest.mark.parametrize(
+    ("name", "inner"), [("deepseek-v4", ("\uff5cDSML\uff5c",)), ("glm", ("<arg_key>", "</arg_key>", "</arg_value>"))]
+)
+def test_tokens_within_marks(name: str, inner: tuple[str, ...], mode: ChoiceMode) -> None:
+    """Where a mark is no token and a part of it is one: calls have the token, and never its letters."""
+    dialect = BY_NAME[name]
+    tokens = GrammarVocabulary(tokenizer(inner))
+    grammar = build_grammar(dialect, tokens, TOOLS, ToolChoice(mode))
+    n_calls = 0
+    for seed in range(4):
+        with contextlib.suppress(TooLong):
+            ids = walk(grammar, tokens, tokens.tokenizer, seed, PHRASES, most=250)
+            for call in read(dialect, ids, TOOLS, tokens).tool_calls:
+                jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+                n_calls += 1
+    assert n_calls or mode is ChoiceMode.auto
+    for text in ("", "a < b") if mode is ChoiceMode.auto else ("",):
+        assert admits(grammar, tokens, text + WRITTEN[name])
+        assert not admits(grammar, tokens, text + WRITTEN[name][:-1])
 
 
 THINKER = Dialect("hermes", BY_NAME["hermes"].calls, think=("<think>", "</think>"))

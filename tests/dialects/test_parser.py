@@ -87,6 +87,17 @@ WRITTEN = {
     f"<{D}tool▁call▁end{D}><{D}tool▁calls▁end{D}>",
     "deepseek-r1": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>function<{D}tool▁sep{D}>weather\n```json\n{WEATHER}"
     f"\n```<{D}tool▁call▁end{D}><{D}tool▁calls▁end{D}>",
+    **{
+        name: f'<{D}DSML{D}{section}>\n<{D}DSML{D}invoke name="weather">\n<{D}DSML{D}parameter name="city"'
+        f' string="true">Zürich</{D}DSML{D}parameter>\n<{D}DSML{D}parameter name="unit" string="true">C'
+        f"</{D}DSML{D}parameter>\n"
+        f"</{D}DSML{D}invoke>\n</{D}DSML{D}{section}>"
+        for name, section in (("deepseek-v3.2", "function_calls"), ("deepseek-v4", "tool_calls"))
+    },
+    "glm": "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</arg_value>\n<arg_key>unit</arg_key>\n"
+    "<arg_value>C</arg_value>\n</tool_call>",
+    "glm-4.7": "<tool_call>weather<arg_key>city</arg_key><arg_value>Zürich</arg_value><arg_key>unit</arg_key>"
+    "<arg_value>C</arg_value></tool_call>",
 }
 """A call as each family writes it."""
 
@@ -147,7 +158,10 @@ PIECEWISE = {
     "lfm2": [WEATHER],
     "qwen3-coder": ['{"city": "Zürich"', ', "unit": "C"', "}"],
     "seed": ['{"city": "Zürich"', ', "unit": "C"', "}"],
-    "minimax-m2": ['{"city": "Zürich"', ', "unit": "C"', "}"],
+    **{
+        name: ['{"city": "Zürich"', ', "unit": "C"', "}"]
+        for name in ("minimax-m2", "glm", "glm-4.7", "deepseek-v3.2", "deepseek-v4")
+    },
     "gemma-4": ['{"city": "Zürich"', ', "unit": "C"}'],
     "functiongemma": ['{"city": "Zürich"', ', "unit": "C"}'],
 }

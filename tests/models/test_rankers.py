@@ -49,6 +49,21 @@ def test_on_the_cpu(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.ranker.scores([pair]) for pair in pairs]) == got).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.usefixtures("patience")
+def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
+    """Equal to the reference, a pair of several rows and one of a single row."""
+    made = write_case(tmp_path / "model.gguf", RANKERS[name])
+    pairs = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 1, N_VOCAB - 2)]
+    scores = []
+    for how in ({"device": "cpu", "kernels": "reference"}, {"device": "emu"}):
+        with zinc_rt.load(made.path, **how) as model:
+            assert model.ranker is not None
+            scores.append(model.ranker.scores(pairs))
+    assert (scores[0] == scores[1]).all()
+
+
 def test_a_ranker_without_a_head(tmp_path: Path) -> None:
     """A file that says it ranks and has nothing to make scores with, or whose head has a wrong shape."""
     case = RANKERS["bert-reranker-short"]

@@ -97,6 +97,12 @@ def _without_experts(family: Family, c: Config) -> Family:
     return replace(family, rules={**family.rules, **dense})
 
 
+def _hashed(family: Family, c: Config) -> Family:
+    """Where a token's id says its experts, nothing is added to choose them by."""
+    hashed = range(min(c.integer("num_hash_layers", 0), c.integer("num_hidden_layers")))
+    return replace(family, rules={**family.rules, **{f"layers.{i}.ffn.gate.bias": () for i in hashed}})
+
+
 def _multiplied(family: Family, c: Config) -> Family:
     """With the multipliers of Falcon H1 in the weights."""
     factors = hybrid.falcon_h1_factors(c)
@@ -112,6 +118,8 @@ _DRAFTS: Final = ("mtp.", "model.visual.", "visual.")
 _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 _GELU: Final = ("gelu_pytorch_tanh",)
 _POOLERS: Final = ("pooler.", "cls.", "lm_head.")
+_SCALED: Final = "fp8"
+"""The method of weights with scales, which are multiplied out."""
 _ALONE: Final = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 1 << 20}
 """Of models without attention."""
 
@@ -299,6 +307,11 @@ FAMILIES: Final = (
         defaults={"scoring_func": "sigmoid"},
     ),
     Family(
+        "deepseek4", ("DeepseekV4ForCausalLM",), n.DEEPSEEK4, latent.deepseek4, variant=_hashed,
+        aliases={"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"},
+        skipped=("mtp.", "aligner.", "image_", "vision."),
+    ),
+    Family(
         "exaone-moe", ("ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM"), n.EXAONE_MOE, mix.exaone_moe, skipped=("mtp.",),
         aliases={"first_k_dense_replace": "first_last_k_dense_replace"}, defaults={"scoring_func": "sigmoid"},
     ),
@@ -373,7 +386,7 @@ def family_of(folder: ModelFolder | NamedConfig) -> tuple[Family, Config]:
         values |= text
     how = values.get("quantization_config")
     method = how.get("quant_method") if isinstance(how, dict) else how
-    if method is not None and method != family.blocks:
+    if method not in (None, _SCALED, family.blocks):
         raise ConvertError(
             f"{folder.shown} holds weights that are quantised already ({show(str(method))}), which are not converted;"
             " take the folder of the model before that"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from zinc_rt.converting.config import Config
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.keys import Keys
 from zinc_rt.converting.mixture_keys import routing, shared_width
 from zinc_rt.converting.rope import rope_of
@@ -43,16 +46,48 @@ def mistral4(c: Config) -> Keys:
     return keys
 
 
-def deepseek32(c: Config) -> Keys:
-    """DeepSeek V3.2 and GLM 5: an indexer chooses the positions that attention sees."""
-    c.require("moe_layer_freq", 1)
-    keys = _latent_experts(c) | {
+def _indexer(c: Config) -> Keys:
+    return {
         "attention.indexer.head_count": c.integer("index_n_heads"),
         "attention.indexer.key_length": c.integer("index_head_dim"),
         "attention.indexer.top_k": c.integer("index_topk"),
     }
+
+
+def deepseek32(c: Config) -> Keys:
+    """DeepSeek V3.2 and GLM 5: an indexer chooses the positions that attention sees."""
+    c.require("moe_layer_freq", 1)
     types = c.get("indexer_types")
-    return keys | ({"attention.indexer.types": [kind == "full" for kind in types]} if isinstance(types, list) else {})
+    return (
+        _latent_experts(c)
+        | _indexer(c)
+        | ({"attention.indexer.types": [kind == "full" for kind in types]} if isinstance(types, list) else {})
+    )
+
+
+def deepseek4(c: Config) -> Keys:
+    """DeepSeek V4: windows and blocks of positions, streams that are mixed, experts by token in the first layers."""
+    c.require("attention_bias", False)
+    n, blocks = c.integer("num_hidden_layers"), c.get("compress_ratios")
+    if not isinstance(blocks, list) or len(blocks) < n or not all(type(x) is int and 0 <= x < 1 << 31 for x in blocks):
+        raise ConvertError(f"config.json has no compress_ratios of {n} whole numbers")
+    streams = c.integer("hc_mult")
+    keys = routing(c) | {
+        "embedding_length_out": streams * c.integer("hidden_size"),
+        "rope.dimension_count": c.integer("qk_rope_head_dim"),
+        "attention.q_lora_rank": c.integer("q_lora_rank"),
+        "attention.sliding_window": c.integer("sliding_window"),
+        "attention.output_group_count": c.integer("o_groups"),
+        "attention.output_lora_rank": c.integer("o_lora_rank"),
+        "attention.compress_ratios": np.array(blocks, np.int32),
+        "attention.compress_rope_freq_base": c.number("compress_rope_theta"),
+        "hyper_connection.count": streams,
+        "hyper_connection.sinkhorn_iterations": c.integer("hc_sinkhorn_iters"),
+        "hyper_connection.epsilon": c.number("hc_eps"),
+        "hash_layer_count": c.integer("num_hash_layers"),
+    }
+    limit = c.number("swiglu_limit", 0.0)
+    return keys | _indexer(c) | {f"swiglu_clamp_{part}": [limit] * n for part in ("exp", "shexp")}
 
 
 def minicpm3(c: Config) -> Keys:

@@ -24,11 +24,14 @@ Index = NDArray[np.intp]
 Values = Callable[[F32], F32]
 
 
-class ByteRange(Protocol):
-    """Bytes in a file or in memory."""
+class RowBytes(Protocol):
+    """Rows in a file or in memory."""
 
-    def flat(self) -> U8:
-        """All of them."""
+    def rows(self, which: slice | Index, size: int) -> U8:
+        """Some rows of so many bytes: uint8[rows, size]."""
+
+    def count(self, size: int) -> int:
+        """How many rows of so many bytes there are."""
 
     def release(self) -> None:
         """Free the memory behind them, if they can be read again."""
@@ -40,45 +43,35 @@ class SmallArray:
 
     values: F32
 
-    def flat(self) -> U8:
-        """Their bytes."""
-        return self.values.astype("<f4").view(np.uint8)
+    def rows(self, which: slice | Index, size: int) -> U8:
+        """Some rows of so many bytes: uint8[rows, size]."""
+        return self.values.astype("<f4").view(np.uint8).reshape(-1, size)[which]
+
+    def count(self, size: int) -> int:
+        """How many rows of so many bytes there are."""
+        return self.values.nbytes // size
 
     def release(self) -> None:
         """Nothing: they cannot be read again."""
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """A tensor in MXFP4 as Hugging Face folders have it, in the blocks of GGUF.
+class WholeNumbers:
+    """Integers of 64 bits as such of 32, int32[n_rows, n]."""
 
-    Two elements of a byte are neighbours there, and 16 elements apart here; the scale stands before its block.
-
-    Args:
-        nibbles: uint8[.., n_rows, groups, 16].
-        scales: uint8[.., n_rows, groups], the exponents.
-    """
-
-    nibbles: ByteRange
-    scales: ByteRange
-
-    def flat(self) -> U8:
-        """All blocks, one after the other."""
-        return self.rows(slice(None), 17).reshape(-1)
+    stored: RowBytes
 
     def rows(self, which: slice | Index, size: int) -> U8:
-        """The blocks of some rows of so many bytes: uint8[rows, size]."""
-        groups = size // 17
-        pairs = self.nibbles.flat().reshape(-1, groups, 16)[which]
-        scales = self.scales.flat().reshape(-1, groups, 1)[which]
-        codes = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
-        halves = codes[..., :16] | codes[..., 16:] << 4
-        return np.asarray(np.concatenate([scales, halves], axis=-1).reshape(len(pairs), -1), np.uint8)
+        """Some rows of so many bytes: uint8[rows, size]."""
+        return self.stored.rows(which, 2 * size).view("<i8").astype("<i4").view(np.uint8)
+
+    def count(self, size: int) -> int:
+        """How many rows of so many bytes there are."""
+        return self.stored.count(2 * size)
 
     def release(self) -> None:
-        """Free the memory behind both."""
-        self.nibbles.release()
-        self.scales.release()
+        """Free the memory behind them."""
+        self.stored.release()
 
 
 @dataclass(frozen=True)
@@ -91,19 +84,21 @@ class Columns:
         n_inputs: how many are stored, where those of the rows are the first ones; 0 for as many as rows have.
     """
 
-    stored: ByteRange
+    stored: RowBytes
     n_outputs: int
     item: int
     n_inputs: int = 0
 
-    def flat(self) -> U8:
-        """All matrices as they are stored."""
-        return self.stored.flat()
+    def count(self, size: int) -> int:
+        """How many columns of so many bytes there are."""
+        matrix = self.n_inputs or size // self.item
+        return self.stored.count(self.n_outputs * self.item) // matrix * self.n_outputs
 
     def rows(self, which: slice | Index, size: int) -> U8:
         """Some columns, those of the second matrix behind those of the first: uint8[columns, size]."""
         taken = size // self.item
-        elements = self.flat().view(f"<u{self.item}").reshape(-1, self.n_inputs or taken, self.n_outputs)[:, :taken]
+        inputs = self.stored.rows(slice(None), self.n_outputs * self.item).view(f"<u{self.item}")
+        elements = inputs.reshape(-1, self.n_inputs or taken, self.n_outputs)[:, :taken]
         numbers = np.arange(len(elements) * self.n_outputs)[which]
         made = np.empty((len(numbers), taken), elements.dtype)
         matrix = numbers // self.n_outputs
@@ -132,7 +127,7 @@ class Made:
     """
 
     info: TensorInfo
-    parts: Sequence[ByteRange]
+    parts: Sequence[RowBytes]
     source: GGMLType
     width: int
     index: Index | None = None
@@ -156,17 +151,14 @@ class Made:
 
     def _stored(self, start: int, stop: int) -> U8:
         size = self.source.row_bytes(self.width)
-        only = self.parts[0]
-        if isinstance(only, Blocks | Columns):
-            return only.rows(slice(start, stop) if self.index is None else self.index[start:stop], size)
         if self.index is not None:
-            return np.asarray(self.parts[0].flat().reshape(-1, size)[self.index[start:stop]])
+            return self.parts[0].rows(self.index[start:stop], size)
         found, first = [], 0
         for part in self.parts:
-            rows = part.flat().reshape(-1, size)
-            if start < first + len(rows) and first < stop:
-                found.append(rows[max(0, start - first) : stop - first])
-            first += len(rows)
+            n = part.count(size)
+            if start < first + n and first < stop:
+                found.append(part.rows(slice(max(0, start - first), stop - first), size))
+            first += n
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def release(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.keys import Keys, exaone4, experts, head_dim_of, hunyuan, windows
 from zinc_rt.converting.rope import Factors, llama3_factors, rope_of
+
+_GATINGS: Final = {"sigmoid": 2, "softmax": 1, "sqrtsoftplus": 4}
 
 
 def routing(c: Config) -> Keys:
@@ -27,8 +31,8 @@ def routing(c: Config) -> Keys:
     if c.has("norm_topk_prob"):
         keys["expert_weights_norm"] = c.flag("norm_topk_prob")
     if c.has("scoring_func"):
-        c.require("scoring_func", "sigmoid", "softmax")
-        keys["expert_gating_func"] = 2 if c.get("scoring_func") == "sigmoid" else 1
+        c.require("scoring_func", *_GATINGS)
+        keys["expert_gating_func"] = _GATINGS[c.get("scoring_func")]
     return keys
 
 

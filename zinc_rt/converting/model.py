@@ -19,6 +19,7 @@ from zinc_rt.converting.families import Family, family_of
 from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.keys import decoder_keys, heads_of
 from zinc_rt.converting.made import Made, held
+from zinc_rt.converting.packed import block_of, packed
 from zinc_rt.converting.rules import place
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.converting.text.check import check_texts
@@ -122,7 +123,10 @@ class ConvertedModel(Closing):
         scalars, keys = scalars | whole, keys | found
         tied = config.get("tie_word_embeddings")
         made, aside = place(
-            {name: tensor for name, tensor in self._folder.tensors.items() if name not in scalars},
+            packed(
+                {name: tensor for name, tensor in self._folder.tensors.items() if name not in scalars},
+                block_of(config),
+            ),
             family.rules,
             heads_of(config),
             skipped=(*family.skipped, *_drafting(config)),

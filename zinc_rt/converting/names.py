@@ -339,6 +339,22 @@ INDEXED: Final[Rules] = {
          (("wq_b", "attn_q_b"), ("wk", "attn_k"), ("k_norm", "k_norm"), ("weights_proj", "proj"))}
     ),
 }  # fmt: skip
+_HYPER: Final = ("fn", "base", "scale")
+DEEPSEEK4: Final[Rules] = _rules(
+    {"embed": "token_embd", "norm": "output_norm", "head": "output", "attn_norm": "attn_norm", "ffn_norm": "ffn_norm"}
+    | {f"hc_head_{x}": f"output_hc_{x}.weight" for x in _HYPER}
+    | {f"hc_{part}_{x}": f"hc_{part}_{x}.weight" for part in ("attn", "ffn") for x in _HYPER}
+    | {f"attn.{old}": f"attn_{new}" for old, new in
+       (("wq_a", "q_a"), ("wq_b", "q_b"), ("q_norm", "q_a_norm"), ("wkv", "kv"), ("kv_norm", "kv_a_norm"),
+        ("wo_a", "output_a"), ("wo_b", "output_b"), ("attn_sink", "sinks.weight"))}
+    | {f"attn.{old}.{x}": f"{new}_{y}" for old, new in
+       (("compressor", "attn_compressor"), ("indexer.compressor", "indexer_compressor"))
+       for x, y in (("ape", "ape.weight"), ("wkv", "kv"), ("wgate", "gate"), ("norm", "norm"))}
+    | {"attn.indexer.wq_b": "indexer.attn_q_b", "attn.indexer.weights_proj": "indexer.proj"}
+    | {f"ffn.experts.*.{old}": f"ffn_{new}_exps" for old, new in NUMBERED.items()}
+    | {f"ffn.shared_experts.{old}": f"ffn_{new}_shexp" for old, new in NUMBERED.items()}
+    | {"ffn.gate": "ffn_gate_inp", "ffn.gate.bias": "exp_probs_b.bias"}
+) | {"ffn.gate.tid2eid": TensorRule("ffn_gate_tid2eid.weight", How.WHOLE), "ffn.gate.bias_vl": ()}  # fmt: skip
 EXAONE_MOE: Final = QWEN | HEAD_NORMS | EXPERTS | SHARED_EXPERTS | CORRECTION | _rules(
     {"mlp.e_score_correction_bias": "exp_probs_b.bias"}
 )  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.made import F32, Blocks, ByteRange, Columns, Index, Made, Values, tensor_info
-from zinc_rt.converting.safetensors import FLOATS, Stored
+from zinc_rt.converting.made import F32, Columns, Index, Made, RowBytes, Values, WholeNumbers, tensor_info
+from zinc_rt.converting.packed import SOURCES, Weights
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
 from zinc_rt.utils.checks import show
@@ -70,6 +70,7 @@ class How(enum.Enum):
     INDEX_K = enum.auto()
     PER_GROUP = enum.auto()  # rows of all groups, which are experts, as a matrix for each
     CHANNEL_PLANES = enum.auto()  # taps of each channel, as planes of one row
+    WHOLE = enum.auto()  # numbers that are no weights
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class TensorRule:
 
 Rules = Mapping[str, TensorRule | tuple[TensorRule, ...]]
 """By the names of modules, or of tensors, behind `model.` or `layers.N.`, with * for an expert's number: what they
-become. A tuple is several tensors from one. A rule for one layer alone has its number, `layers.N.`."""
+become. A tuple is several tensors from one, or none. A rule for one layer alone has its number, `layers.N.`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class HeadCounts:
 
 
 def place(
-    tensors: Mapping[str, Stored], rules: Rules, heads: HeadCounts, *, skipped: Sequence[str] = (), tied: bool = False
+    tensors: Mapping[str, Weights], rules: Rules, heads: HeadCounts, *, skipped: Sequence[str] = (), tied: bool = False
 ) -> tuple[list[Made], list[str]]:
     """The tensors of the new file in its order, and the names of those that were left aside.
 
@@ -117,11 +118,11 @@ def place(
     so that one of its own is left aside. Raises `ConvertError` for a tensor that no rule is for or that is not of
     floats, `ConvertError` for shapes that a rule cannot be for.
     """
-    found: dict[str, tuple[TensorRule, dict[int, Stored]]] = {}
+    found: dict[str, tuple[TensorRule, dict[int, Weights]]] = {}
     aside = []
     for name, tensor in tensors.items():
         bare = _bare(name)
-        if name.endswith(_BUFFERS) or _nibbles(name) in tensors:
+        if name.endswith(_BUFFERS):
             continue
         own = next((what for ends, what in _ASIDE.items() if name.endswith(ends)), "")
         if own:
@@ -132,12 +133,7 @@ def place(
             continue
         for new, rule, expert in becomes(name, rules, bare):
             found.setdefault(new, (rule, {}))[1][expert] = tensor
-    made = [
-        _make_blocks(name, rule, tensors, stored[min(stored)], heads)
-        if stored[min(stored)].name.endswith(_NIBBLES)
-        else _make(name, rule, stored, heads)
-        for name, (rule, stored) in found.items()
-    ]
+    made = [_make(name, rule, stored, heads) for name, (rule, stored) in found.items()]
     return sorted(made, key=_order), aside
 
 
@@ -145,30 +141,6 @@ _BUFFERS: Final = ("rotary_emb.inv_freq", ".attention.bias", ".attention.masked_
 """Ends of the names of what old folders keep beside weights."""
 _ASIDE: Final = {(".lora_A", ".lora_B"): "adapters of tasks", ("mlp.experts.bias",): "what stands behind experts"}
 """Ends of names of tensors that a file has no place for, and what they are."""
-_NIBBLES, _SCALES = "_blocks", "_scales"
-
-
-def _nibbles(name: str) -> str:
-    """The tensor that this one has the scales of; none for another one."""
-    return name.removesuffix(_SCALES) + _NIBBLES if name.endswith(_SCALES) else ""
-
-
-def _make_blocks(
-    name: str, rule: TensorRule, tensors: Mapping[str, Stored], nibbles: Stored, heads: HeadCounts
-) -> Made:
-    """A tensor in MXFP4, whose blocks are taken over as they are."""
-    scales = tensors.get(nibbles.name.removesuffix(_NIBBLES) + _SCALES)
-    if scales is None or (nibbles.dtype, scales.dtype) != ("U8", "U8") or nibbles.shape != (*scales.shape, 16):
-        raise ConvertError(f"tensor {show(nibbles.name)} has no scales that fit it")
-    shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
-    index: Index | None = None
-    width = shape[-1]
-    if rule.mode is not How.COPY:
-        shape, index, _ = _reordered(rule.mode, nibbles.name, shape, heads, by_element=False)
-    info = tensor_info(name, shape, GGMLType.MXFP4)
-    return Made(info, (Blocks(nibbles, scales),), GGMLType.MXFP4, width, index)
-
-
 _PREFIXES: Final = (
     "model.language_model.", "language_model.model.", "language_model.", "model.backbone.", "model.", "backbone.",
     "ernie.", "transformer.", "gpt_neox.", "roberta.encoder.", "roberta.", "bert.encoder.", "bert.", "encoder.",
@@ -217,16 +189,18 @@ def _order(tensor: Made) -> tuple[int, int]:
     return group, int(name.split(".")[1]) if name.startswith("blk.") else 0
 
 
-def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: HeadCounts) -> Made:
+def _make(name: str, rule: TensorRule, stored: Mapping[int, Weights], heads: HeadCounts) -> Made:
     first = stored[min(stored)]
     alone = _ALONE in stored
     if sorted(stored) != ([_ALONE] if alone else list(range(len(stored)))):
         raise ConvertError(f"{show(name)} is made of {len(stored)} experts, but they are not numbered 0 and on")
     parts = [stored[number] for number in sorted(stored)]
+    if rule.mode is How.WHOLE and first.dtype == "I64" and alone and 0 not in first.shape:
+        return Made(tensor_info(name, first.shape, GGMLType.I32), (WholeNumbers(first),), GGMLType.I32, first.shape[-1])
     for part in parts:
-        if part.dtype not in FLOATS:
+        if part.dtype not in SOURCES:
             raise ConvertError(
-                f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(FLOATS)}: take the"
+                f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(SOURCES)}: take the"
                 " folder of the model before it was quantised"
             )
         same = slice(1 if rule.mode is How.ROWS else 0, None)
@@ -261,9 +235,9 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         return _latent_keys(name, first, heads)
     elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP, How.PER_GROUP, How.ROWS):
         shape, index, values = _reordered(rule.mode, first.name, shape, heads, by_element=name.endswith(".bias"))
-    source = FLOATS[first.dtype]
+    source = SOURCES[first.dtype]
     width = first.shape[-1] if rule.mode not in _RESHAPED else shape[-1]
-    made: list[ByteRange] = list(parts)
+    made: list[RowBytes] = list(parts)
     if rule.columns:
         width = shape[-1]
         made = [Columns(part, part.shape[-1], source.block_bytes) for part in parts]
@@ -279,7 +253,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
 _RESHAPED: Final = (How.FLAT, How.PLUS_ONE, How.CHANNEL_PLANES, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
 
 
-def _latent_keys(name: str, stored: Stored, heads: HeadCounts) -> Made:
+def _latent_keys(name: str, stored: Weights, heads: HeadCounts) -> Made:
     """Of the matrix that makes keys and values of latent vectors that part which makes keys, turned round: rows of the
     new tensor are elements of the latent vector, for each head.
     """
@@ -289,7 +263,7 @@ def _latent_keys(name: str, stored: Stored, heads: HeadCounts) -> Made:
             f"tensor {show(stored.name)} has the shape {stored.shape}; {heads.n_heads} heads with {heads.latent_k} keys"
             f" and {heads.latent_v} values are needed"
         )
-    source = FLOATS[stored.dtype]
+    source = SOURCES[stored.dtype]
     columns = Columns(stored, stored.shape[1], source.block_bytes, each)
     info = tensor_info(name, (heads.n_heads, stored.shape[1], heads.latent_k), source)
     return Made(info, (columns,), source, heads.latent_k)

@@ -53,6 +53,14 @@ class Stored:
         """Its bytes, a read-only view of the mapped file. Raises `FileChanged`."""
         return self.file.view(self.begin, self.end - self.begin)
 
+    def rows(self, which: slice | NDArray[np.intp], size: int) -> U8:
+        """Some rows of so many bytes: uint8[rows, size], a view for a slice. Raises `FileChanged`."""
+        return self.flat().reshape(-1, size)[which]
+
+    def count(self, size: int) -> int:
+        """How many rows of so many bytes there are."""
+        return (self.end - self.begin) // size
+
     def release(self) -> None:
         """Free the memory behind its bytes; views of them read the file again."""
         self.file.release(self.begin, self.end - self.begin)

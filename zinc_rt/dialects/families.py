@@ -68,11 +68,45 @@ MINIMAX: Final = Dialect(
         "<minimax:tool_call>",
         "</minimax:tool_call>",
         function=('<invoke name="', '">', "</invoke>"),
-        parameter=('<parameter name="', '">'),
+        parameter=('<parameter name="', '">', "</parameter>"),
         lines=False,
         section=True,
     ),
 )
+_ARGUMENT: Final = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+
+
+def _glm(name: str, feed: str) -> Dialect:
+    open, behind, before, close = _ARGUMENT
+    none = "", "", ""
+    tags = open, f"{behind}{feed}{before}", close
+    form = TaggedCalls("<tool_call>", "</tool_call>", none, tags, lines=False, feed=feed, inner=_ARGUMENT)
+    return Dialect(name, form)
+
+
+GLM: Final = _glm("glm", "\n")
+GLM_TIGHT: Final = _glm("glm-4.7", "")
+_DSML: Final = f"{_BAR}DSML{_BAR}"
+
+
+def _dsml(name: str, section: str) -> Dialect:
+    return Dialect(
+        name,
+        TaggedCalls(
+            f"<{_DSML}{section}>",
+            f"</{_DSML}{section}>",
+            function=(f'<{_DSML}invoke name="', '">', f"</{_DSML}invoke>"),
+            parameter=(f'<{_DSML}parameter name="', '" string="true">', f"</{_DSML}parameter>"),
+            json='" string="false">',
+            lines=False,
+            section=True,
+            inner=(_DSML,),
+        ),
+    )
+
+
+DEEPSEEK_V32: Final = _dsml("deepseek-v3.2", "function_calls")
+DEEPSEEK_V4: Final = _dsml("deepseek-v4", "tool_calls")
 NEMOTRON: Final = Dialect("nemotron-2", JsonCalls("<TOOLCALL>", "</TOOLCALL>", listed=True))
 KIMI: Final = Dialect(
     "kimi-k2",
@@ -103,7 +137,7 @@ HUNYUAN: Final = Dialect("hunyuan", JsonCalls("<tool_calls>", "</tool_calls>", l
 FAMILIES: Final = (
     PLAIN, HERMES, QWEN3_CODER, SEED, MINIMAX, NEMOTRON, KIMI, COMMAND, APERTUS, LFM2, HUNYUAN,
     LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4,
-    FUNCTION_GEMMA, GPT_OSS, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1,
+    FUNCTION_GEMMA, GPT_OSS, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1, DEEPSEEK_V32, DEEPSEEK_V4, GLM, GLM_TIGHT,
 )  # fmt: skip
 
 _THINKING: Final = (
@@ -146,6 +180,8 @@ def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
         return GEMMA4
     if "<start_function_call>" in text:
         return FUNCTION_GEMMA
+    if _DSML in text:
+        return DEEPSEEK_V4 if "tool_calls>" in text else DEEPSEEK_V32
     if _deepseek("tool_calls_begin") in text:
         return DEEPSEEK_R1 if "```json" in text else DEEPSEEK
     if "[TOOL_CALLS]" in text:
@@ -155,7 +191,9 @@ def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
     if "<tool_calls>" in text and "<tool_call>" not in text:
         return HUNYUAN
     if "<tool_call>" in text:
-        return QWEN3_CODER if "<function=" in text else HERMES if "<arg_key>" not in text else PLAIN
+        if "<arg_key>" in text:
+            return GLM_TIGHT if "</arg_key><arg_value>" in text else GLM
+        return QWEN3_CODER if "<function=" in text else HERMES
     if "<|tool_call|>" in text:
         return PHI4 if "<|/tool_call|>" in text or tokenizer.token_id("<|/tool_call|>") is not None else GRANITE
     if tokenizer.token_id("<|python_tag|>") is not None and '"parameters"' in text:

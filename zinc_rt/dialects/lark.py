@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
 
 _TEXT: Final = "TEXT: /(?s:.+)/"
+_TAG: Final = re.compile("(</?[a-z_]+>|\uff5cDSML\uff5c)")
+"""What may be a token within a text that is written of several."""
 _SPACE: Final = r"SPACE: /[ \n\r\t]{1,8}/"
 
 
@@ -55,14 +58,42 @@ class LarkText:
     def mark(self, mark: str) -> str:
         """A mark: the token, or its text where the vocabulary has no such token."""
         token = self._vocabulary.mark_id(mark)
-        return literal(mark) if token is None else f"<[{token}]>"
+        return self.tags(mark) if token is None else f"<[{token}]>"
+
+    def tags(self, text: str) -> str:
+        """This text, in which tags are tokens where the vocabulary has them."""
+        before, token, after = self._around(text)
+        if token is None:
+            return literal(text)
+        return " ".join((literal(before) if before else "", f"<[{token}]>", self.tags(after) if after else "")).strip()
+
+    def _around(self, text: str) -> tuple[str, int | None, str]:
+        """The first token in a text, and what is before it and behind it."""
+        for found in _TAG.finditer(text):
+            token = self._vocabulary.mark_id(found[0])
+            if token is not None:
+                return text[: found.start()], token, text[found.end() :]
+        return text, None, ""
 
     def until(self, mark: str) -> str:
         """Any text up to the first time that a mark comes, with the mark."""
-        token = self._vocabulary.mark_id(mark)
+        before, token, after = ("", self._vocabulary.mark_id(mark), "")
+        if token is None:
+            before, token, after = self._around(mark)
         if token is None:
             return self.rule(pattern_literal(f"(?s:.*){quoted(mark)}"), "[lazy]")
-        return self.rule(f"TEXT? <[{token}]>")
+        text = pattern_literal(f"(?s:.*){quoted(before)}") if before else "TEXT?"
+        return self.rule(f"{text} <[{token}]> {self.tags(after) if after else ''}")
+
+    def closed(self, body: str, close: str, *, empty: bool) -> str:
+        """A regular expression of Lark, and the tag behind it. empty: whether it admits no text, too."""
+        before, token, after = self._around(close)
+        if token is None:
+            return self.terminal(f"({body}) {literal(close)}")
+        if before:
+            return self.rule(f"{self.terminal(f'({body}) {literal(before)}')} {self.tags(close[len(before) :])}")
+        some = f"{self.terminal(f'{body} & /(?s:.+)/')}{'?' if empty else ''}"
+        return self.rule(f"{some} <[{token}]> {self.tags(after) if after else ''}")
 
     def any_of(self, options: Iterable[str]) -> str:
         """One of these."""

@@ -25,6 +25,9 @@ SMALLEST: Final = 32
 _LAYER: Final = re.compile(r"(?:[a-z]+\.)?blk\.(\d+)\.(.+)")
 _KEPT: Final = {
     "ffn_gate_inp": "a router, in which a small error chooses other experts",
+    "ffn_gate_tid2eid": "a table of experts",
+    **dict.fromkeys(("hc_attn_fn", "hc_ffn_fn", "output_hc_fn"), "small, and all streams hang on it"),
+    **dict.fromkeys(("attn_compressor_ape", "indexer_compressor_ape"), "a table of few rows"),
     "ssm_conv1d": "taps of a convolution",
     "shortconv.conv": "taps of a convolution",
     "token_types": "a table of few rows",

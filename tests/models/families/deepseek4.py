@@ -134,7 +134,7 @@ def chosen(net: Net, h: np.ndarray, latent: np.ndarray, p: str, rope: Rope, whol
     out = np.zeros_like(whole)
     for row in range(n):
         order = np.argsort(-scores[row, : whole[row].sum()], kind="stable")
-        net.note_choice(scores[row, order], top_k)
+        net.note_choice(scores[row, order], top_k, row)
         out[row, order[:top_k]] = True
     return out
 
@@ -157,7 +157,7 @@ def experts(net: Net, h: np.ndarray, p: str, tokens: list[int]) -> np.ndarray:
             if not net.does("experts by token"):
                 ids = np.arange(len(ids))
         else:
-            ids = net.choose(probs[row] + net[f"{p}exp_probs_b.bias"], (1, 1))
+            ids = net.choose(probs[row] + net[f"{p}exp_probs_b.bias"], (1, 1), row)
         w = probs[row, ids]
         w = w / max(w.sum(), 2.0**-14) * net.keys["expert_weights_scale"]
         for expert, weight in zip(ids, w, strict=True):

@@ -1,4 +1,5 @@
-"""Calls with a tag around each argument: Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Seed-OSS, MiniMax M2.
+"""Calls with a tag around each argument: Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Seed-OSS, MiniMax M2, GLM,
+DeepSeek V3.2 and V4.
 
 A text argument is written as it is, all others as JSON.
 """
@@ -28,36 +29,38 @@ from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.texts import pattern_literal
 
 _STRING: Final = frozenset(["string"])
-_CLOSE: Final = "</parameter>"
-_NO_CLOSE: Final = r"~/((?s:.*)\n)?<\/parameter>(?s:.*)/"
-_NO_CLOSE_ANYWHERE: Final = r"~/(?s:.*)<\/parameter>(?s:.*)/"
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
 _UNREADABLE: Final = ("anyOf", "oneOf", "allOf", "$ref")
 _IGNORED: Final = ("patternProperties", "minProperties", "maxProperties", "not", "if", "dependentRequired")
 _NAME: Final = re.compile(r'[^<>"\n]+')
+_FUNCTION: Final = re.compile(r"[\w.:-]+")
 
 
 @dataclass(frozen=True)
 class TaggedCalls:
     """`BEGIN <function=NAME> <parameter=KEY> value </parameter> ... </function> END`, one on each line.
 
-    function: what stands before the name, behind it, and at the end. parameter: what stands before the key and behind
-    it. lines: whether a value stands on lines of its own. section: one `begin` holds all calls; without, it is
-    repeated.
+    function: what stands before the name, behind it, and at the end; none of it where `end` is the function's, too.
+    parameter: what stands before the key, behind it, and behind the value. json: what stands behind the key of a value
+    that is JSON; "" for the same as behind others. lines: whether a value stands on lines of its own. feed: what ends
+    a line. section: one `begin` holds all calls; without, it is repeated. inner: marks within the others.
     """
 
     begin: str
     end: str
     function: tuple[str, str, str] = ("<function=", ">", "</function>")
-    parameter: tuple[str, str] = ("<parameter=", ">")
+    parameter: tuple[str, str, str] = ("<parameter=", ">", "</parameter>")
+    json: str = ""
     lines: bool = True
+    feed: str = "\n"
     section: bool = False
+    inner: tuple[str, ...] = ()
     bare: bool = False
 
     @property
     def marks(self) -> tuple[str, ...]:
         """See `CallForm`."""
-        return (self.begin, self.end)
+        return (self.begin, self.end, *self.inner)
 
     def grammar(self, lark: LarkText, tools: Sequence[Tool], parallel: bool) -> str:
         """See `CallForm`. Arguments come in the schema's order."""
@@ -65,19 +68,24 @@ class TaggedCalls:
         if self.section:
             item = lark.rule(f'{call} "\\n"')
             return lark.rule(f'"\\n" {item}{"+" if parallel else ""} {lark.mark(self.end)}')
-        one = lark.rule(f'"\\n" {call} "\\n" {lark.mark(self.end)}')
+        around = ('"\\n"', '"\\n"') if self.function[2] else ("", "")
+        one = lark.rule(f"{around[0]} {call} {around[1]} {lark.mark(self.end)}")
         return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
 
     def _call(self, lark: LarkText, tool: Tool) -> str:
         properties, required = arguments_of(tool)
-        parts = [lark.literal(f"{self.function[0]}{tool.name}{self.function[1]}\n")]
+        parts = [lark.tags(f"{self.function[0]}{tool.name}{self.function[1]}{self.feed}")]
+        open, behind, close = self.parameter
+        feed = lark.literal(self.feed) if self.feed else ""
         for key, schema in properties.items():
             if not _NAME.fullmatch(key):
                 raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", tool.where)
-            value = _value(lark, schema, tool, key, self.lines)
-            one = lark.rule(f"{lark.literal(key.join(self.parameter))} {value} " + r'"\n"')
+            texts = types_of(schema, tool.parameters, f"{tool.where}.properties.{key}") == _STRING
+            before = lark.tags(f"{open}{key}{behind if texts or not self.json else self.json}")
+            one = lark.rule(f"{before} {_value(lark, schema, tool, key, self.lines, close)} {feed}")
             parts.append(one if key in required else f"{one}?")
-        parts.append(lark.literal(self.function[2]))
+        if self.function[2]:
+            parts.append(lark.tags(self.function[2]))
         return lark.rule(" ".join(parts))
 
     def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
@@ -94,7 +102,7 @@ class TaggedCalls:
             calls.append(ParsedCall(name, f"{{{text}}}"))
             if not self.section:
                 break
-        if calls:
+        if calls and self.function[2]:
             yield from cursor.close(self.end)
         return calls or None
 
@@ -118,13 +126,18 @@ class TaggedCalls:
             some = True
             if not self.section:
                 break
-        if some:
+        if some and self.function[2]:
             yield from cursor.close(self.end)
         return some
 
     def _read_name(self, cursor: TextCursor) -> Generator[None, None, str]:
         """The function's name with the tag around it; "" for none."""
         yield from cursor.space()
+        if not self.function[0]:
+            name = ""
+            while (c := (yield from cursor.peek(1))) and c not in "\n<" and len(name) < LONGEST_NAME:
+                name += cursor.take(1)
+            return name if c and _FUNCTION.fullmatch(name) else ""
         if not (yield from cursor.accept(self.function[0])):
             return ""
         name, mark = yield from cursor.until([self.function[1]], LONGEST_NAME)
@@ -135,13 +148,15 @@ class TaggedCalls:
     ) -> Generator[None, None, dict[str, str] | None]:
         """An argument as JSON by its name; nothing in it at the end of the function, None for neither."""
         yield from cursor.space()
-        if (yield from cursor.accept(self.function[2])):
-            return {}
-        if not (yield from cursor.accept(self.parameter[0])):
+        open, behind, close = self.parameter
+        if not (yield from cursor.accept(open)):
+            return {} if (yield from cursor.accept(self.function[2] or self.end)) else None
+        key, mark = yield from cursor.until([behind, self.json] if self.json else [behind], LONGEST_NAME)
+        value = yield from _read_value(cursor, self.lines, close)
+        if not mark or value is None:
             return None
-        key, mark = yield from cursor.until([self.parameter[1]], LONGEST_NAME)
-        value = yield from _read_value(cursor, self.lines)
-        return {key: _as_json(value, key, schema)} if mark and value is not None else None
+        text = self.json and mark == behind
+        return {key.strip(): json.dumps(value, ensure_ascii=False) if text else _as_json(value, key, schema)}
 
 
 def arguments_of(tool: Tool) -> tuple[dict[str, Any], set[str]]:
@@ -163,10 +178,10 @@ def arguments_of(tool: Tool) -> tuple[dict[str, Any], set[str]]:
     return properties, required
 
 
-def _read_value(cursor: TextCursor, lines: bool) -> Generator[None, None, str | None]:
-    """A value and what closes it. On lines of its own, it ends with `</parameter>` at the beginning of a line."""
+def _read_value(cursor: TextCursor, lines: bool, close: str) -> Generator[None, None, str | None]:
+    """A value and what closes it. On lines of its own, it ends with the closing tag at the beginning of a line."""
     own_line = lines and (yield from cursor.peek(1)) == "\n"
-    value, mark = yield from cursor.until(["\n" + _CLOSE if own_line else _CLOSE])
+    value, mark = yield from cursor.until(["\n" + close if own_line else close])
     return value.removeprefix("\n" if own_line else "") if mark else None
 
 
@@ -187,7 +202,7 @@ def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _value(lark: LarkText, schema: Any, tool: Tool, key: str, lines: bool) -> str:
+def _value(lark: LarkText, schema: Any, tool: Tool, key: str, lines: bool, close: str) -> str:
     """The rule of an argument's value with the line feed before it, if it has lines of its own, and its closing tag."""
     edge = "\n" if lines else ""
     root, where = tool.parameters, f"{tool.where}.properties.{key}"
@@ -195,16 +210,28 @@ def _value(lark: LarkText, schema: Any, tool: Tool, key: str, lines: bool) -> st
         document = {key: root[key] for key in ("$defs", "definitions") if key in root}
         full = {**resolve(schema, root, where), **document}
         begin = r'"\n" ' if lines else ""
-        return lark.rule(begin + lark.json(full, where, not tool.strict) + " " + lark.literal(edge + _CLOSE))
+        return lark.rule(begin + lark.json(full, where, not tool.strict) + " " + lark.tags(edge + close))
     schema = resolve(schema, root, where)
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]
-        return lark.any_of(lark.literal(f"{edge}{value}{edge}{_CLOSE}") for value in values)
+        return lark.any_of(lark.tags(f"{edge}{value}{edge}{close}") for value in values)
     limits = string_limits(schema, where)
+    tag = re.escape(close).replace("/", r"\/")
     if not limits:
-        return lark.rule(r"/(\n(?s:.*))?\n<\/parameter>/" if lines else r"/(?s:.*)<\/parameter>/", "[lazy]")
-    body = " & ".join([*limits, _NO_CLOSE if lines else _NO_CLOSE_ANYWHERE, "/(?s:.*)/"])
-    return lark.terminal(rf'"\n" ({body}) "\n{_CLOSE}"' if lines else f'({body}) "{_CLOSE}"')
+        return lark.rule(rf"/(\n(?s:.*))?\n{tag}/", "[lazy]") if lines else lark.until(close)
+    before = r"((?s:.*)\n)?" if lines else "(?s:.*)"
+    body = " & ".join([*limits, f"~/{before}{tag}(?s:.*)/", "/(?s:.*)/"])
+    if lines:
+        return lark.terminal(rf'"\n" ({body}) "\n{close}"')
+    return lark.closed(body, close, empty=not schema.get("minLength", 0) and _matches_nothing(schema.get("pattern")))
+
+
+def _matches_nothing(pattern: str | None) -> bool:
+    """Whether an empty text has the pattern."""
+    try:
+        return pattern is None or re.search(pattern, "") is not None
+    except re.error:
+        return False
 
 
 def string_limits(schema: Mapping[str, Any], where: str) -> list[str]:
