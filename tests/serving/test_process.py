@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from zinc_rt.scheduler.messages import (
     Token,
 )
 from zinc_rt.scheduler.output import RequestOutput
-from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
+from zinc_rt.serving.process import PACE, EngineNotStarted, EngineRefused, ProcessClient
 from zinc_rt.serving.request_log import LiveRequest
 from zinc_rt.serving.wire import Planned, Start
 
@@ -97,6 +99,20 @@ def test_requests_side_by_side() -> None:
             assert engine.healthy is None
 
     run(test)
+
+
+def test_reports_of_short_steps_are_read_together() -> None:
+    """200 steps of a millisecond, 60 readings a second."""
+    moments: list[float] = []
+
+    async def test() -> None:
+        async with client(report=lambda _: moments.append(time.monotonic())) as engine:
+            request = asked("r", n=200)
+            assert tokens(await read(engine.submit(RequestOutput[Event](request)))) == whole(request)
+
+    run(test)
+    readings = sum(after - before > 0.0005 for before, after in pairwise(moments))
+    assert readings < 10 + 1.5 * (moments[-1] - moments[0]) / PACE
 
 
 def test_an_id_runs_once() -> None:

@@ -8,7 +8,7 @@ tokens into text and cancel at stop strings (`scheduler.output`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -299,16 +299,15 @@ class StepTimes(msgspec.Struct, frozen=True, array_like=True):
     compiles: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(msgspec.Struct, frozen=True, array_like=True):
     """The result of a turn of the engine's loop. seconds: of the step itself; rows: of prefill and of decode in it."""
 
     seq: int
     events: tuple[EngineEvent, ...] = ()
-    status: EngineStatus = field(default_factory=EngineStatus)
+    status: EngineStatus = EngineStatus()
     seconds: float = 0.0
     prefill_rows: int = 0
     decode_rows: int = 0
     pong: int | None = None
     fatal: str | None = None
-    times: StepTimes = field(default_factory=StepTimes)
+    times: StepTimes = StepTimes()

@@ -50,9 +50,9 @@ class RequestOutput(Generic[T]):
         """What an event gives the caller, an exception last. error: what is raised for `Failed`, unless the text had
         ended before.
         """
-        if self._resumed or self.ended or type(event) is not Token:
-            return self._take_other(event, error)
-        return self._pieces(event)
+        if type(event) is Token and not (self.stopped or self.over or self._resumed):
+            return self._pieces(event)
+        return self._take_other(event, error)
 
     def _take_other(self, event: Event, error: BaseException | None) -> Sequence[T | BaseException]:
         if self.stopped and not self.over and isinstance(event, Token):

@@ -7,7 +7,6 @@ what it held is its parent's to submit again.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import select
@@ -18,6 +17,8 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
+
+import msgspec
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
 from zinc_rt.mem.plan import HEADROOM, MemoryPlan
@@ -218,7 +219,7 @@ def hand(core: Core, message: Message | Start | Proceed) -> EngineEvent | str | 
 
 
 def _with_pong(report: StepReport, pong: int | None) -> StepReport:
-    return report if pong is None else dataclasses.replace(report, pong=pong)
+    return report if pong is None else msgspec.structs.replace(report, pong=pong)
 
 
 def _end_with(lifeline: int) -> None:

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Final, cast
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import (
@@ -55,6 +55,10 @@ from zinc_rt.serving.wire import (
 )
 from zinc_rt.utils.isolated.child import import_path
 
+PACE: Final = 1 / 60
+"""Seconds from one reading of reports to the next, while texts decode, as from one frame of a screen to the next: one
+turn of the event loop and one write a stream do for all tokens of that time.
+"""
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
 _END_SECONDS: Final = 5.0
@@ -266,18 +270,24 @@ class ProcessClient:
             return b""
 
     async def _reports(self, reader: asyncio.StreamReader, frames: Frames) -> str:
-        """Take reports until the process ends; returns why."""
-        said = ""
+        """Take reports until the process ends; returns why. Those of short steps are taken together."""
+        assert self._writer is not None
+        said, transport = "", cast("asyncio.Transport", self._writer.transport)
         while data := await self._read(reader):
+            began, decodes = self._clock(), False
             for frame in frames.add(data):
                 message = unpack_from(frame)
                 if isinstance(message, StepReport):
-                    said = message.fatal or said
+                    said, decodes = message.fatal or said, message.decode_rows > 0
                     self._take(message)
                 elif isinstance(message, AtWork):
                     self._live.at_work(message.ids)
                 elif isinstance(message, Notice) and self._notify is not None:
                     self._notify(message.line)
+            if decodes and (left := began + PACE - self._clock()) > 0:
+                transport.pause_reading()
+                await asyncio.sleep(left)
+                transport.resume_reading()
         return said or await self._ended()
 
     def _take(self, report: StepReport) -> None:

@@ -15,14 +15,11 @@ import msgspec
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import (
     Cancel,
-    EngineEvent,
     EngineInfo,
-    EngineStatus,
     LoadAdapter,
     Message,
     Ping,
     StepReport,
-    StepTimes,
     Submit,
     TenantShare,
     UnloadAdapter,
@@ -97,27 +94,18 @@ ToEngine = Message | Start | Proceed
 FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork | Planned
 
 _TO: Final = (Submit, Cancel, TenantShare, Ping, Start, LoadAdapter, UnloadAdapter, Proceed)
-_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork, Planned)  # StepReport is number len(_FROM)
+_FROM: Final = (StepReport, EngineInfo, Notice, Progress, NotLoaded, AtWork, Planned)
 _NUMBER: Final = {kind: number for kinds in (_TO, _FROM) for number, kind in enumerate(kinds)}
-_REPORT: Final = len(_FROM)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _to: Final[list[msgspec.msgpack.Decoder[ToEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _TO]
 _from: Final[list[msgspec.msgpack.Decoder[FromEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _FROM]
 _any: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
-_report: Final = msgspec.msgpack.Decoder(
-    tuple[int, tuple[EngineEvent, ...], EngineStatus, float, int, int, int | None, str | None, StepTimes]
-)
 
 
 def pack(message: ToEngine | FromEngine) -> bytes:
     """A frame of one message."""
-    if isinstance(message, StepReport):
-        r = message
-        body = (r.seq, r.events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal, r.times)
-        data = _encoder.encode((_REPORT, body))
-    else:
-        data = _encoder.encode((_NUMBER[type(message)], message))
+    data = _encoder.encode((_NUMBER[type(message)], message))
     if len(data) > MAX_FRAME:
         raise WireError(f"a message takes {len(data)} bytes, the limit is {MAX_FRAME}")
     return _LENGTH.pack(len(data)) + data
@@ -136,9 +124,7 @@ def unpack_from(data: bytes) -> FromEngine:
     """What an engine's process sent. Raises `WireError`."""
     try:
         number, raw = _any.decode(data)
-        if number != _REPORT:
-            return _from[number].decode(raw)
-        return StepReport(*_report.decode(raw))
+        return _from[number].decode(raw)
     except (msgspec.MsgspecError, IndexError) as error:
         raise WireError(f"a message of the engine cannot be read: {error}") from None
 

@@ -105,18 +105,18 @@ END = Finished("r", FinishReason.length, Usage(1))
 
 
 def test_events_due_together_are_one_write_and_later_ones_need_no_task() -> None:
-    texts = [tokenizer().token_bytes(i).decode() for i in range(300, 306)]
-    a, b, c, d, e, f = (data(text).strip() for text in texts)
+    texts = [tokenizer().token_bytes(i).decode() for i in range(300, 307)]
+    a, b, c, d, e, f, g = (data(text).strip() for text in texts)
     found = streamed(
         [
             lambda _: [Admitted("r", 0, 0.0), Token("r", 300), Token("r", 301)],
-            tokens(302),
-            tokens(303, slow=True),
-            tokens(304),
-            lambda _: [Token("r", 305), END],
+            tokens(302, 303),
+            tokens(304, slow=True),
+            tokens(305),
+            lambda _: [Token("r", 306), END],
         ]
     )
-    assert found == [("sent", a + b), ("at once", c), ("sent", d), ("at once", e), ("at once", f), ("sent", b"")]
+    assert found == [("sent", a + b), ("at once", c + d), ("sent", e), ("at once", f), ("sent", g), ("sent", b"")]
 
 
 @pytest.mark.parametrize("text", ["", "a", '"\\', "é\n\u2028", "\U0001f98a", "\x00"])

@@ -112,9 +112,9 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
 
         Raises `ApiError` where the choice does not end by itself, and where a log-probability is not a number.
         """
+        if isinstance(event, Token):  # mostly
+            return None if self.silent else self._add(event)
         match event:
-            case Token():
-                return None if self.silent else self._add(event)
             case Admitted():
                 self.begun = True
                 self.cached, self.queue_seconds = event.cached_tokens, event.queue_seconds
@@ -139,7 +139,8 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
             self._held.append((n_before, checked(token)))
         if not deltas:
             return None
-        self._keep(deltas)
+        if self.content is not None:
+            self._keep(deltas)
         logprobs: Sequence[Token] = ()
         if self._held:
             everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown

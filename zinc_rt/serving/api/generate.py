@@ -30,10 +30,10 @@ async def stream_choices(
     them. Raises `ApiError`.
     """
 
-    def at_once(choice: AnswerChoice, delta: ChoiceDelta) -> bool:
-        if not stream.free:
+    def at_once(live: LiveRequest[ChoiceDelta], delta: ChoiceDelta) -> bool:
+        if not (live.waited and stream.free):  # the caller has not got those that came earlier
             return False
-        stream.write(told(choice, delta))
+        stream.write(told(choices[0], delta))
         return True
 
     single = at_once if len(choices) == 1 else None
@@ -57,7 +57,7 @@ async def _run(
     call: Call,
     choices: list[AnswerChoice],
     seconds: float | None,
-    at_once: Callable[[AnswerChoice, ChoiceDelta], bool] | None = None,
+    at_once: Callable[[LiveRequest[ChoiceDelta], ChoiceDelta], bool] | None = None,
 ) -> AsyncGenerator[list[Step]]:
     """What is added to the choices, in lists of what is due together: to each choice an empty delta when the engine
     begins with it, then its text, and a last one with a `finish`. A choice itself may be further than its deltas that
@@ -85,7 +85,7 @@ async def _run(
             deltas = service.client.submit(choice)
             live.append((choice, deltas))
             if at_once is not None:
-                choice.at_once = partial(_at_once, at_once, deltas, choice)
+                choice.at_once = partial(at_once, deltas)
         left, due = list(live), list[Step]()
         while left:
             for one in list(left):
@@ -106,16 +106,6 @@ async def _run(
     finally:
         for _, deltas in live:
             await deltas.aclose()
-
-
-def _at_once(
-    take: Callable[[AnswerChoice, ChoiceDelta], bool],
-    deltas: LiveRequest[ChoiceDelta],
-    choice: AnswerChoice,
-    delta: ChoiceDelta,
-) -> bool:
-    """Whether a delta was taken; not before the caller has those that came earlier."""
-    return deltas.waited and take(choice, delta)
 
 
 def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:

@@ -90,6 +90,7 @@ class EventStream:
         self._tells = bool(call.header(TELLS))
         self._told = 0  # tokens that comments have told of
         self._due: list[bytes] = []  # for the next write
+        self._waits = False  # whether that is asked for
 
     async def __aenter__(self) -> Self:
         self._look()
@@ -120,20 +121,26 @@ class EventStream:
 
     @property
     def free(self) -> bool:
-        """Whether events can be written now: all others are sent, and the client takes more."""
+        """Whether the client takes more events now."""
         connection = self._call.connection
-        return (
+        return self._waits or (
             self._begun
             and self._comment is None
-            and not self._due
             and connection is not None
             and connection.takes_chunks(self._call.scope)
         )
 
     def write(self, chunk: bytes) -> None:
-        """Write whole events where the stream is `free`."""
+        """Write whole events where the stream is `free`, with others that the same turn of the loop adds."""
         self.add(chunk)
-        if self._due and self._call.connection is not None:
+        if self._due and not self._waits:
+            self._waits = True
+            self._loop.call_soon(self._write_due)
+
+    def _write_due(self) -> None:
+        """Write what is due; where the client takes no more now, it goes with the next events."""
+        self._waits = False
+        if self._due and self.free and self._call.connection is not None:
             self._call.connection.write_chunk(b"".join(self._due))
             self._due.clear()
             self._last = self._loop.time()
