@@ -313,8 +313,8 @@ class Chat:
         say(f"taken back; {_messages(self.conversation)} left")
 
     def _set(self, text: str) -> None:
-        if text:
-            name, _, value = text.partition(" ")
+        name, _, value = text.partition(" ")
+        if value:
             self.params = changed(self.params, name, value.strip())
         say(settings(self.params))
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from zinc_rt.llm.ranking import NO_RANKER
 from zinc_rt.sampling.params import SamplingParams
@@ -34,9 +34,6 @@ from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.vision.shown import ShownPicture
-
-if TYPE_CHECKING:
-    from zinc_rt.serving.api.tracing import RequestTracer
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
@@ -73,6 +70,14 @@ class HostedServices(Protocol):
     async def close(self) -> None: ...
 
 
+class SpanSender(Protocol):
+    """What sends requests that are over as traces: `RequestTracer`, which is imported where it is asked for."""
+
+    def add(self, service: Service, call: Call, outcome: str) -> str: ...
+    def close(self) -> None: ...
+    def tell_lost(self) -> None: ...
+
+
 class Service:
     """One model for all requests. Belongs to the event loop's thread.
 
@@ -93,7 +98,7 @@ class Service:
         metrics: Metrics | None = None,
         background: Background | None = None,
         front: Service | None = None,
-        tracer: RequestTracer | None = None,
+        tracer: SpanSender | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.front = front
