@@ -313,8 +313,8 @@ class Chat:
         say(f"taken back; {_messages(self.conversation)} left")
 
     def _set(self, text: str) -> None:
-        name, _, value = text.partition(" ")
-        if value:
+        if text:
+            name, _, value = text.partition(" ")
             self.params = changed(self.params, name, value.strip())
         say(settings(self.params))
 
