@@ -21,6 +21,7 @@ from tests.source import ROOT, imports, texts
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = (ROOT / "docs" / "how" / "dependencies.md").read_text()
 TOOLS = {"ruff", "mypy", "pytest-timeout", "setuptools"}  # of the extra; programs, what pytest and pip load
+TRACES = {"opentelemetry", "opentelemetry-api"}  # a namespace of the extra `otel`, and the first of its owners
 
 PYTHON = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"}
 TABLES: dict[str, list[list[str]]] = {}
@@ -99,24 +100,22 @@ def imported(paths: Iterable[Path]) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.partition(".")[0])
     outside = modules - sys.stdlib_module_names - {p.name for p in ROOT.iterdir() if p.is_dir()}
-    return {str(canonicalize_name(owners().get(name, [name])[0])) for name in outside}
+    return {str(canonicalize_name(min(owners().get(name, [name])))) for name in outside}
 
 
 def test_what_runs_imports_what_is_declared_alone() -> None:
     """`httpx` beside `httpx2`, or what only the tests' extra brings, would fail with users first."""
-    declared, extras = (
-        set(asked_for(PROJECT["dependencies"])),
-        {"ray": "ray", "opencl": "pyopencl", "serving": "cryptography"},
-    )
+    declared = set(asked_for(PROJECT["dependencies"]))
+    extras = {"ray": {"ray"}, "opencl": {"pyopencl"}, "serving": {"cryptography", *TRACES}}
     folders: dict[str, list[Path]] = {}
     for path in (*texts("zinc_rt"), *texts("amdgpu_emu")):
         folders.setdefault(path.relative_to(ROOT).parts[1], []).append(path)
     for folder, paths in folders.items():
-        assert imported(paths) <= declared | ({extras[folder]} if folder in extras else set())
+        assert imported(paths) <= declared | extras.get(folder, set())
 
 
 def test_the_extra_has_what_the_tests_import() -> None:
     found, extra = imported(texts("tests")), set(asked_for(PROJECT["optional-dependencies"]["test"]))
-    found -= set(asked_for(PROJECT["optional-dependencies"]["opencl"]))  # tests without it are skipped
+    found -= {*asked_for(PROJECT["optional-dependencies"]["opencl"]), *TRACES}  # tests without these are skipped
     assert found - extra - set(asked_for(PROJECT["dependencies"])) == set()
     assert extra - found == TOOLS

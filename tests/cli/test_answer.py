@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import sys
+import termios
+
 import pytest
 
 from zinc_rt.cli.answer_view import AnswerScreen
@@ -69,3 +75,34 @@ def test_nothing_is_shown_to_callers_that_want_the_parts(capsys: pytest.CaptureF
     out, err, screen = shown(ANSWER, GPT_OSS, capsys, reasoning=True, markdown=True, shows=False)
     assert (out, err) == ("", "")
     assert (screen.text, screen.reasoning, screen.calls) == ("It is 42.", "Let me see.", [("functions.f", "{}")])
+
+
+def test_lines_are_broken_at_words_of_a_window_that_changes_in_mid_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real terminal, whose size is set anew while reasoning, a list and a paragraph come."""
+    parent, child = pty.openpty()
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    words = " ".join(["seven letters and more"] * 8)
+    parts = [(40, f"<think>{words}"), (20, f" {words}</think>* **{words}"), (30, f"** {words}\n\n"), (60, words)]
+    seen = ""
+    with open(child, "w", encoding="utf-8") as terminal:
+        for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+            monkeypatch.setattr(sys, name, terminal)
+        screen, parser = AnswerScreen(THINKING, reasoning=True, markdown=True), StreamParser(THINKING)
+        for width, text in parts:
+            termios.tcsetwinsize(child, (24, width))
+            for piece in re.findall(r"\S+|\s", text):
+                screen.put(ChatChunk(tuple(parser.add(piece)), Chunk(piece)))
+            terminal.write("\x05")
+        screen.put(ChatChunk(tuple(parser.finish()), Chunk("", finish_reason="stop")))
+        screen.finish()
+        while seen.count("\x05") < len(parts) or not seen.endswith("\n"):
+            seen += os.read(parent, 4096).decode()
+    os.close(parent)
+    seen = re.sub(r"\x1b\[[\d;]*m", "", seen)
+    shown = [part.split("\r\n") for part in seen.split("\x05")]
+    whole = [[len(line) for line in lines[1:-1]] for lines in shown]  # lines that no change of the size broke in two
+    for (width, _), lengths in zip(parts, whole, strict=False):
+        assert lengths
+        assert all(width - len(" seven letters") <= length <= width for length in lengths if length), (width, lengths)
+    assert seen.replace("•", "").replace("\x05", "").split() == " ".join([words] * 5).split()

@@ -50,7 +50,7 @@ def test_the_command_line_goes_first_and_lists_have_spaces(monkeypatch: pytest.M
     [
         ("ZINC_SERVE_API_KEY_FIEL", "x", "did you mean ZINC_SERVE_API_KEY_FILE?"),
         ("ZINC_SERVE_QQQQ", "1", "has no such option"),
-        ("ZINC_SERVE_PORT", "many", "is not a valid int"),
+        ("ZINC_SERVE_PORT", "many", "for ZINC_SERVE_PORT: 'many' is not a valid int"),
     ],
 )
 def test_what_cannot_be_used_is_told(

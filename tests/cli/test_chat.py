@@ -1,5 +1,6 @@
 """`zinc chat` from a pipe, its commands, and the conversation behind it."""
 
+import itertools
 import json
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from zinc_rt.cli.chat import Chat
-from zinc_rt.cli.chat_input import keep_history, read_history
+from zinc_rt.cli.chat_input import ChatInput, keep_history, read_history
 from zinc_rt.cli.conversation import ChatHistory, CommandError
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
@@ -134,9 +135,9 @@ def test_parameters_are_set(chat):
 
 
 def test_the_text_of_a_file_stands_before_the_next_message(chat, tmp_path):
-    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "a b.txt").write_text("one\n")
     saved = tmp_path / "c.json"
-    chat(f"/read {tmp_path / 'a.txt'}\nand two\nthree\n/save {saved}\n")
+    chat(f"/read '{tmp_path / 'a b.txt'}'\nand two\nthree\n/save {saved}\n")
     assert [m["content"] for m in json.loads(saved.read_text())["messages"][::2]] == ["one\n\nand two", "three"]
     assert "cannot read" in chat("/read /nonexistent\n").error
     assert "/read needs a file name" in chat("/read\n").error
@@ -166,12 +167,30 @@ def test_a_conversation_that_cannot_be_written_leaves_the_older_one(chat, tmp_pa
 
 def test_the_history_is_bounded_and_the_users_alone(tmp_path):
     path = tmp_path / "state" / "history"
-    keep_history(path, ["first", "two\nlines", "x" * 5000, "bell\a"])
-    assert read_history(path) == ["first"]
-    keep_history(path, [f"line {i}" for i in range(1500)])
-    assert read_history(path) == [f"line {i}" for i in range(500, 1500)]
+    for typed in ("first", "two\n\tlines", "x" * 5000, "bell\a"):
+        keep_history(path, typed)
+    assert read_history(path) == ["first", "two\n\tlines"]
+    path.write_text("".join(f"line {i}\n" for i in range(1500)))
+    keep_history(path, "last")
+    assert read_history(path) == [*(f"line {i}" for i in range(501, 1500)), "last"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_tab_key_completes_commands_and_what_they_take(tmp_path):
+    (tmp_path / "a b.txt").touch()
+    (tmp_path / "a").mkdir()
+    talk = Chat.__new__(Chat)
+    talk._commands = dict.fromkeys(("/read", "/regenerate", "/set"))
+    typed = ChatInput(False, talk.commands)
+
+    def found(text):
+        return list(itertools.takewhile(bool, (typed._complete(text, state) for state in range(9))))
+
+    assert found("/re") == ["/read", "/regen", "/regenerate", "/retry"]
+    assert found(f"/read {tmp_path}/a") == [f"/read {tmp_path}/a/", f"/read {tmp_path}/a b.txt"]
+    assert found("/set top-") == ["/set top-k", "/set top-p"]
+    assert found("/regen x") == found("read") == found("/read /nonexistent/") == []
 
 
 @pytest.mark.parametrize("line", ["/nope", "/save", "/load", "/load /nonexistent/x", "/save /nonexistent/x"])

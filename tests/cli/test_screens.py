@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import ctypes.util
 import json
 import os
 import pty
 import re
 import select
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_process import ENVIRONMENT, ZINC
+from zinc_rt.cli.chat_input import LIBEDIT_KEYS
 
 RUN = """\
 zinc-story Q8_0 on CPU (N threads), context 1024
@@ -35,8 +40,8 @@ prompt 21 tokens (20 from cache), N tokens/s | text 10 tokens, N tokens/s | toke
 system prompt: Be brief.
 > /nope
 zinc: unknown command /nope; /help lists them (a message may begin with a space and /)
-> a\\
-. b
+> a
+b
 Once upon a time there was a brave wizard named
 prompt 22 tokens (1 from cache), N tokens/s | text 10 tokens, N tokens/s | token limit (-n)
 > /save FILE
@@ -97,7 +102,7 @@ class Screen:
         return re.sub(r"\d+ threads?\)", "N threads)", re.sub(r"[\d.]+ tokens/s", "N tokens/s", shown))
 
 
-def screen(*args: str, typed: list[str], state: Path = Path("/nonexistent"), columns: int = 200) -> str:
+def screen(command: list[str], typed: list[str], state: Path = Path("/nonexistent"), columns: int = 200) -> str:
     """What a terminal shows at the end. typed: keys, each pressed when the prompt is there again.
 
     state: the folder of the user's state.
@@ -105,7 +110,6 @@ def screen(*args: str, typed: list[str], state: Path = Path("/nonexistent"), col
     parent, child = pty.openpty()
     environment = ENVIRONMENT | {"COLUMNS": str(columns), "LINES": "50", "INPUTRC": "/dev/null"}
     environment |= {"XDG_STATE_HOME": str(state)}
-    command = [*ZINC, *args]
     process = subprocess.Popen(
         command, stdin=child, stdout=child, stderr=child, env=environment, start_new_session=True
     )
@@ -131,7 +135,7 @@ def screen(*args: str, typed: list[str], state: Path = Path("/nonexistent"), col
 
 def test_run() -> None:
     words = ("--seed", "3", "-n", "16", "--device", "cpu")
-    assert screen("run", "Once upon a time", *words, typed=[]) == RUN
+    assert screen([*ZINC, "run", "Once upon a time", *words], typed=[]) == RUN
 
 
 def test_chat(tmp_path: Path) -> None:
@@ -142,21 +146,49 @@ def test_chat(tmp_path: Path) -> None:
         "/regenerate\r",
         "/system Be brief.\r",
         "/nope\r",
-        "a\\\r",
-        "b\r",
+        "a\x1b\rb\r",  # Alt-Enter
         f"/save {file}\r",
         "/exit\r",
     ]
     words = ("--seed", "3", "-n", "10", "--device", "cpu")
-    shown = screen("chat", *words, typed=[f"{pasted}\r", *commands], state=tmp_path)
+    shown = screen([*ZINC, "chat", *words], typed=[f"{pasted}\r", *commands], state=tmp_path)
     assert shown.replace(file, "FILE") == CHAT
     saved = json.loads(Path(file).read_text())
     assert saved["system"] == "Be brief."
     assert saved["messages"][0]["content"] == "a\nb"
     kept = tmp_path / "zinc_rt" / "chat_history"
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert kept.read_text().splitlines()[0] == "/tokens"  # what was pasted is not kept
+    assert kept.read_text().split("\n")[:2] == ["Tell me a story\vof *a fox*.", "/tokens"]
     # A model alone on a terminal begins a conversation, and the key up brings what was typed last.
-    again = screen("run", "-i", *words, typed=["\x1b[A" * 5 + "\r", "/exit\r"], state=tmp_path, columns=80)
+    keys = ["\x1b[A" * 4 + "\r", "\x1b[A" * 4 + "\r", f"/save {file}\r", "/exit\r"]
+    again = screen([*ZINC, "run", "-i", *words], typed=keys, state=tmp_path, columns=80)
+    assert json.loads(Path(file).read_text())["messages"][0]["content"] == "a\nb"
     assert "> /nope\n" in again
     assert re.search(r"^zinc: unknown command /nope; .*\nand /\)$", again, re.MULTILINE)
+
+
+LIBEDIT = """
+import ctypes, sys
+library, lines = ctypes.CDLL(sys.argv[1]), []
+library.rl_initialize()
+for key in sys.argv[2:]:
+    library.rl_parse_and_bind(key.encode())
+keep = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lines.append)
+while b"/exit" not in lines:
+    n = len(lines)
+    library.rl_callback_handler_install(b"> ", keep)
+    while len(lines) == n:
+        library.rl_callback_read_char()
+    library.rl_callback_handler_remove()
+print("lines", b"|".join(lines).decode())
+"""
+
+
+@pytest.mark.slow
+def test_alt_enter_where_python_has_libedit() -> None:
+    """As Python's module `readline` calls it. A backslash makes `ChatInput` ask for the next line."""
+    name = ctypes.util.find_library("edit")
+    if name is None:
+        pytest.skip("needs libedit")
+    shown = screen([sys.executable, "-c", LIBEDIT, name, *LIBEDIT_KEYS], typed=["a\x1b\r", "b\r", "/exit\r"])
+    assert shown.splitlines()[-1] == "lines a\\|b|/exit"

@@ -14,7 +14,7 @@ import zinc_rt
 from tests.source import matching
 from zinc_rt.cli.env import variables
 from zinc_rt.cli.main import main
-from zinc_rt.utils.environment import HUB, OTHERS, OURS, VARIABLES
+from zinc_rt.utils.environment import HUB, OTHERS, OURS, TRACES, VARIABLES
 from zinc_rt.utils.installation import COMMIT_FILE, commit, software, version_line
 from zinc_rt.utils.isolated import child
 
@@ -54,7 +54,15 @@ def test_every_variable_that_is_read_stands_in_the_table() -> None:
     assert names == {v.name for v in OTHERS}
 
 
-@pytest.mark.parametrize(("title", "table"), [("ZINC_RT", OURS), ("the system", OTHERS), ("the library", HUB)])
+@pytest.mark.parametrize(
+    ("title", "table"),
+    [
+        ("ZINC_RT", OURS),
+        ("the system", OTHERS),
+        ("the library that downloads", HUB),
+        ("the library that sends", TRACES),
+    ],
+)
 def test_the_page_shows_the_table(title: str, table: tuple[object, ...]) -> None:
     section = re.search(rf"## Variables of {title}.*?\n(.*?)\n## ", PAGE, re.DOTALL)
     assert section

@@ -27,14 +27,21 @@ class ServerCommand(Command):
                 self.variables[param.envvar] = option
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse a variable of a name that no option has. Raises `UsageError`."""
+        """Refuse a variable of a name that no option has, by `UsageError`; errors of values name the variable."""
         prefix = OPTION_PREFIXES[str(self.name)]
         for name in sorted(os.environ):
             if name.startswith(prefix) and name not in self.variables:
                 near = difflib.get_close_matches(name, self.variables, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise UsageError(f"{name} is set, and zinc {self.name} has no such option{hint}")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # the parser's own, see `main`
+            option: Any = getattr(error, "param", None)
+            source = None if option is None else ctx.get_parameter_source(option.name)
+            if getattr(source, "name", "") == "ENVIRONMENT":
+                error.param_hint = option.envvar  # type: ignore[attr-defined]
+            raise
 
 
 def variable(verb: str, option: str) -> str:

@@ -16,16 +16,16 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.banner import banner, show_banner
-from zinc_rt.cli.chat_input import ChatInput, history_file
+from zinc_rt.cli.chat_input import ChatInput, history_file, matching_paths
 from zinc_rt.cli.chat_options import ConversationOptions, DisplayOptions
 from zinc_rt.cli.conversation import ChatHistory, Message
 from zinc_rt.cli.engine_options import ContextOptions, EngineOptions, GeneratingOptions
 from zinc_rt.cli.files import path_or_built_in
 from zinc_rt.cli.model_session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.option_records import takes_records
-from zinc_rt.cli.picture_options import content_of, image_part, leading_pictures
+from zinc_rt.cli.picture_options import content_of, image_part, leading_pictures, plain_path
 from zinc_rt.cli.prompts import read_text
-from zinc_rt.cli.sampling_options import SamplingOptions, changed, settings
+from zinc_rt.cli.sampling_options import SamplingOptions, changed, settable, settings
 from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.cli.verbosity import Verbosity, VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
@@ -50,11 +50,19 @@ HELP: Final = """\
 /tokens          how much of the context is taken; with TEXT: the tokens of TEXT
 /stats           size of the conversation, speed of the last answer
 /exit            leave, as Ctrl-D does (/quit, /bye)
-A line that ends in \\ goes on in the next one; lines between two \"\"\" are one message, and so is what is pasted.
-Ctrl-C stops an answer. A message that begins with / needs a space in front."""
+Alt-Enter begins a new line of the message, as a \\ at a line's end does; lines between two \"\"\" are one message, and
+so is what is pasted. The tab key completes commands and files. Ctrl-C stops an answer. A message that begins with /
+needs a space in front."""
 
 _COMMAND: Final = re.compile(r"/[a-z]+( |$)")
 _SAME: Final = {"/clear": "/reset", "/regen": "/regenerate", "/retry": "/regenerate", "/quit": "/exit", "/bye": "/exit"}
+
+_ARGUMENTS: Final = {
+    **dict.fromkeys(("/read", "/image", "/save", "/load"), matching_paths),
+    "/model": lambda begun: [*o.completes(o.downloaded)(begun), *matching_paths(begun)],
+    "/set": o.completes(settable),
+}
+"""What the tab key completes behind a command."""
 
 # Share of the context that stays free for the answer; older turns are dropped for it.
 _ANSWER_SHARE: Final = 0.25
@@ -132,7 +140,7 @@ def converse(
 
     chat = Chat(load, params, ChatHistory(system), interactive, display, verbosity, options.variables)
     messages = ChatInput(interactive, chat.commands, history_file() if keeps else None)
-    with contextlib.closing(messages), contextlib.closing(chat):
+    with contextlib.closing(chat):
         return chat.loop(itertools.chain([first] if first else [], messages))
 
 
@@ -193,9 +201,9 @@ class Chat:
         }
 
     @property
-    def commands(self) -> list[str]:
-        """All that may be typed."""
-        return [*self._commands, *_SAME, "/exit"]
+    def commands(self) -> dict[str, Callable[[str], Sequence[str]] | None]:
+        """All that may be typed, each with what completes its argument."""
+        return {**dict.fromkeys([*self._commands, *_SAME, "/exit"]), **_ARGUMENTS}
 
     def close(self) -> None:
         """Close the model."""
@@ -381,7 +389,7 @@ def _messages(talk: ChatHistory) -> str:
 
 
 def _path(command: str, path: str) -> str:
-    """A file named behind a command; ~ is the home folder. Raises `UsageError` for none."""
+    """A file named behind a command. Raises `UsageError` for none."""
     if not path:
         raise UsageError(f"{command} needs a file name")
-    return os.path.expanduser(path)
+    return plain_path(path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from glob import escape, glob
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,19 @@ from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.utils.atomic_write import whole_file
 
 QUOTES: Final = '"""'
-_HISTORY_LINES: Final = 1000
-_LONGEST_LINE: Final = 4096
+_HISTORY_MESSAGES: Final = 1000
+_LONGEST_KEPT: Final = 4096
+_LINE_END: Final = "\v"
+"""A line end inside of a message, in the history's file: no key types it."""
+_GNU_KEYS: Final = (
+    "set enable-bracketed-paste on",  # what is pasted comes as one line
+    "tab: complete",
+    r'"\e\C-m": "\C-v\C-j"',  # Alt-Enter: the next character as it is, and that is a line end
+)
+LIBEDIT_KEYS: Final = ("bind ^I rl_complete", r"bind -s '\e\n' '\005\\\n'")
+"""The same for the library that Python has in the place of GNU's on some systems. It marks no pastes, and takes a line
+end as the end of the message; so Alt-Enter writes a backslash at the line's end there.
+"""
 _LONGEST_MESSAGE: Final = 16 << 20  # characters of a line from a pipe, which may have no end
 
 
@@ -26,17 +38,22 @@ class ChatInput:
     is pasted into a terminal that marks its pastes.
     """
 
-    def __init__(self, interactive: bool, commands: Sequence[str] = (), history: Path | None = None) -> None:
-        """interactive: a person types, so there is a prompt and line editing. commands: what the tab key completes.
-
-        history: the file of what was typed in earlier sessions, None for none.
+    def __init__(
+        self,
+        interactive: bool,
+        commands: Mapping[str, Callable[[str], Sequence[str]] | None] | None = None,
+        history: Path | None = None,
+    ) -> None:
+        """interactive: a person types, so there is a prompt and line editing. commands: what the tab key completes,
+        each with what completes its argument. history: the file of what was typed in earlier sessions, None for none.
         """
         self._interactive = interactive
-        self._commands = sorted(commands)
-        self._history: Path | None = None
-        self._earlier = 0  # lines of the history that were there before
+        self._commands = commands or {}
+        self._history = history if interactive else None
+        self._last = ""  # of the history
+        self._add_history: Callable[[str], None] = lambda _: None  # to what the key up brings back
         if interactive:
-            self._edit(history)
+            self._edit()
 
     def __iter__(self) -> Iterator[str]:
         """The messages, to the end of the input. Raises KeyboardInterrupt, unless a person types."""
@@ -52,6 +69,8 @@ class ChatInput:
                     raise
                 say("\n(Ctrl-D or /exit leaves)", style="dim")
                 continue
+            if self._interactive:
+                self._remember(message)
             yield message
 
     def _message(self) -> str:
@@ -91,37 +110,50 @@ class ChatInput:
             print(prompt, end="", file=sys.stderr, flush=True)
         return input()
 
-    def _edit(self, history: Path | None) -> None:
+    def _edit(self) -> None:
         """Give `input` line editing and a history, where there is readline."""
         with contextlib.suppress(ImportError):
             import readline
 
-            readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted comes as one line
-            readline.parse_and_bind("tab: complete")
+            for key in LIBEDIT_KEYS if "libedit" in (readline.__doc__ or "") else _GNU_KEYS:
+                readline.parse_and_bind(key)
             readline.set_completer_delims("")
             readline.set_completer(self._complete)
+            readline.set_auto_history(False)  # a message may have several lines
             readline.clear_history()
-            for line in () if history is None else read_history(history):
-                readline.add_history(line)
-            self._earlier, self._history = readline.get_current_history_length(), history
+            self._add_history = readline.add_history
+            for message in () if self._history is None else read_history(self._history):
+                self._add_history(message)
+                self._last = message
 
-    def close(self) -> None:
-        """Keep what was typed for the next session; a folder that cannot be written to is told of once, here."""
+    def _remember(self, message: str) -> None:
+        """Put a message into the history, and into its file; one that cannot be written to is told of once."""
+        if not message.strip() or message == self._last:
+            return
+        self._last = message
+        self._add_history(message)
         if self._history is None:
             return
-        import readline
-
-        last = readline.get_current_history_length()
-        typed = [readline.get_history_item(number + 1) for number in range(self._earlier, last)]
-        path, self._history = self._history, None
         try:
-            keep_history(path, [line for line in typed if line])
+            keep_history(self._history, message)
         except OSError as error:
+            path, self._history = self._history, None
             say(f"zinc: the history cannot be kept in {one_line(str(path))}: {error.strerror}", style="yellow")
 
     def _complete(self, text: str, state: int) -> str | None:
-        found = [name for name in self._commands if text.startswith("/") and name.startswith(text)]
+        command, space, begun = text.partition(" ")
+        if space:
+            values = self._commands.get(command)
+            found = [] if values is None else [f"{command} {value}" for value in values(begun)]
+        else:
+            found = sorted(name for name in self._commands if text.startswith("/") and name.startswith(text))
         return found[state] if state < len(found) else None
+
+
+def matching_paths(begun: str) -> list[str]:
+    """Files and folders whose paths begin so; ~ is the home folder."""
+    found = sorted(glob(escape(os.path.expanduser(begun)) + "*"))
+    return [path + os.sep if os.path.isdir(path) else path for path in found]
 
 
 def history_file() -> Path | None:
@@ -135,28 +167,29 @@ def history_file() -> Path | None:
 
 
 def read_history(path: Path) -> list[str]:
-    """The lines of a history file, the newest ones where it is too long; none where it cannot be read."""
+    """The messages of a history file, the newest ones where it is too long; none where it cannot be read."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _HISTORY_LINES * _LONGEST_LINE))
-            return file.read().decode(errors="replace").splitlines()[-_HISTORY_LINES:]
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _HISTORY_MESSAGES * _LONGEST_KEPT))
+            lines = file.read().decode(errors="replace").split("\n")[:-1]
     except OSError:
         return []
+    return [line.replace(_LINE_END, "\n") for line in lines[-_HISTORY_MESSAGES:]]
 
 
-def keep_history(path: Path, typed: Sequence[str]) -> None:
-    """Add lines to a history file that its owner alone may read. Pasted texts and long lines are left out.
+def keep_history(path: Path, message: str) -> None:
+    """Add a message to a history file that its owner alone may read, at once: a window may be closed. Long ones are
+    left out, and those with characters that no key types.
 
     Raises OSError.
     """
-    lines = [line for line in typed if len(line) <= _LONGEST_LINE and line.isprintable()]
-    if not lines:
+    if len(message) > _LONGEST_KEPT or not message.translate({10: " ", 9: " "}).isprintable():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = [*read_history(path), *lines][-_HISTORY_LINES:]
+    kept = [*read_history(path), message][-_HISTORY_MESSAGES:]
     with whole_file(path) as file:
         os.fchmod(file.fileno(), 0o600)
-        file.write("".join(f"{line}\n" for line in kept).encode(errors="replace"))
+        file.write("".join(one.replace("\n", _LINE_END) + "\n" for one in kept).encode(errors="replace"))
 
 
 def _whole(lines: Sequence[str], quoted: bool) -> str:

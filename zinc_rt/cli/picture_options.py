@@ -58,6 +58,21 @@ def content_of(parts: Sequence[Mapping[str, Any]], text: str) -> str | list[Mapp
     return [*parts, {"type": "text", "text": text}] if parts else text
 
 
+def plain_path(text: str) -> str:
+    """A path as it is typed, or as terminals paste one: in quotes, with backslashes before spaces, as a file: URL. ~ is
+    the home folder.
+    """
+    path = os.path.expanduser(text)
+    found = None if os.path.exists(path) else _WORD.fullmatch(text)
+    return path if found is None else _plain(found)
+
+
+def _plain(found: re.Match[str]) -> str:
+    single, double, bare = found.groups()
+    word = single or double or re.sub(r"\\(.)", r"\1", bare)
+    return unquote(word.removeprefix("file://")) if word.startswith("file://") else os.path.expanduser(word)
+
+
 def leading_pictures(line: str) -> tuple[list[str], str]:
     """The paths of pictures at a line's beginning, as terminals paste them, and the rest of the line.
 
@@ -65,9 +80,7 @@ def leading_pictures(line: str) -> tuple[list[str], str]:
     """
     paths: list[str] = []
     while found := _WORD.match(line):
-        single, double, bare = found.groups()
-        word = single or double or re.sub(r"\\(.)", r"\1", bare)
-        path = unquote(word.removeprefix("file://")) if word.startswith("file://") else os.path.expanduser(word)
+        path = _plain(found)
         if not path.lower().endswith(SUFFIXES) or not os.path.isfile(path):
             break
         paths.append(path)

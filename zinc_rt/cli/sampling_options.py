@@ -143,7 +143,7 @@ def _names(row: Parameter) -> list[str]:
     return [*(name.lstrip("-") for name in options), row.name.replace("_", "-")]
 
 
-def _settable() -> dict[str, Parameter]:
+def settable() -> dict[str, Parameter]:
     """What `changed` may change, by the names that it has there."""
     return {
         option.name.removeprefix("--"): PARAMETERS[name]
@@ -154,13 +154,13 @@ def _settable() -> dict[str, Parameter]:
 
 def settings(params: SamplingParams) -> str:
     """The parameters that `changed` may change, in a line."""
-    shown = {name: getattr(params, row.name) for name, row in _settable().items()}
+    shown = {name: getattr(params, row.name) for name, row in settable().items()}
     return ", ".join(f"{name} {-1 if value is None else value}" for name, value in shown.items())
 
 
 def changed(params: SamplingParams, name: str, value: str) -> SamplingParams:
     """The parameters with another value of an option, whose name may lack its dashes. Raises `UsageError`."""
-    rows = _settable()
+    rows = settable()
     said = name.removeprefix("--").replace("_", "-")
     shown = next((one for one, row in rows.items() if said in _names(row)), None)
     if shown is None:

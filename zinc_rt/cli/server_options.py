@@ -174,6 +174,17 @@ MetricsNames = Annotated[
         rich_help_panel=SERVER,
     ),
 ]
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="Send a trace of each request to the collector of OpenTelemetry there, as http://localhost:4318; needs the"
+        " extra `otel`. OTEL_* variables say all else. Default: no traces.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 MediaHosts = Annotated[
     str | None,
     typer.Option(
@@ -277,6 +288,7 @@ class ServerOptions(OptionRecord):
     media_hosts: MediaHosts = None
     media_path: MediaPath = None
     metrics_names: MetricsNames = "zinc"
+    otlp_endpoint: OtlpEndpoint = None
     log_format: LogFormat = None
     log_level: LogLevel = "info"
     one_process: OneProcess = False
@@ -336,4 +348,5 @@ class ServerOptions(OptionRecord):
             log_level=self.log_level,
             pulls=self.allow_pull,
             deletes=self.allow_delete,
+            otlp_endpoint=self.otlp_endpoint,
         )

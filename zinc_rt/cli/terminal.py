@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Self, TextIO
 
-from zinc_rt.cli.wrap import wrapped
+from zinc_rt.cli.wrap import columns, wrapped
 from zinc_rt.errors import ZincError
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def say(message: str, style: str = "", end: str = "\n") -> None:
 
 def _fitted(message: str) -> str:
     """Lines that are too long for the terminal broken at words; those of two columns keep the second one's place."""
-    width, lines = shutil.get_terminal_size().columns, message.split("\n")
+    width, lines = columns(), message.split("\n")
     for number, line in enumerate(lines):
         if len(line) > width:
             first = _TWO_COLUMNS.match(line)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import unicodedata
 from typing import Final
 
 _RESET: Final = "\x1b[0m"
+
+
+def columns() -> int:
+    """Columns of the terminal's window as it is now; that behind standard error counts where there is no other."""
+    try:
+        other = os.get_terminal_size(sys.__stderr__.fileno() if sys.__stderr__ is not None else -1)
+    except (OSError, ValueError):  # no terminal; closed
+        other = os.terminal_size((80, 24))
+    return shutil.get_terminal_size(other).columns
 
 
 def width_of(text: str) -> int:
@@ -52,7 +63,7 @@ class Wrapper:
 
     @property
     def _width(self) -> int:
-        return max(2, shutil.get_terminal_size().columns if self._given is None else self._given)
+        return max(2, columns() if self._given is None else self._given)
 
     def take(self) -> str:
         """What can be shown by now, with escape sequences; every call continues the last one."""

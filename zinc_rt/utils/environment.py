@@ -61,7 +61,21 @@ HUB: Final = (
 )
 """Of the library that downloads models."""
 
-VARIABLES: Final = (*OURS, *OTHERS, *HUB)
+TRACES: Final = (
+    Variable("OTEL_SERVICE_NAME", "the name of the server in traces. Unset: zinc"),
+    Variable("OTEL_RESOURCE_ATTRIBUTES", "more about it, as `deployment.environment.name=test,host.name=a`"),
+    Variable("OTEL_EXPORTER_OTLP_HEADERS", "headers for the collector, as `authorization=Bearer%20KEY`", secret=True),
+    Variable("OTEL_EXPORTER_OTLP_CERTIFICATE", "a file with the certificates behind the collector's own"),
+    Variable("OTEL_EXPORTER_OTLP_TIMEOUT", "seconds for a message to the collector, tries anew included. Unset: 10"),
+    Variable(
+        "OTEL_TRACES_SAMPLER",
+        "which requests are traced, as `parentbased_traceidratio`. Unset: all, but where the caller says no",
+    ),
+    Variable("OTEL_TRACES_SAMPLER_ARG", "what goes with it, as `0.1` for one in ten"),
+)
+"""Of the library that sends traces."""
+
+VARIABLES: Final = (*OURS, *OTHERS, *HUB, *TRACES)
 
 OPTION_PREFIXES: Final = {"serve": "ZINC_SERVE_", "route": "ZINC_ROUTE_"}
 """Verbs all of whose options have a variable, and how its name begins."""

@@ -340,7 +340,7 @@ def test_the_server_that_keeps_a_response_is_found(
         asked: list[int] = []
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
+            assert b"\r\ntraceparent: 00-" in await reader.readuntil(b"\r\n\r\n")
             asked.append(writer.get_extra_info("sockname")[1])
             status = known if len(asked) == 2 else unknown
             writer.write(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
@@ -353,7 +353,8 @@ def test_the_server_that_keeps_a_response_is_found(
         for backend in router.backends.all:
             backend.wrong = None
         client = httpx.AsyncClient(transport=httpx.ASGITransport(router))
-        answer = await client.request(method, f"http://localhost{path}", content=body)
+        trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+        answer = await client.request(method, f"http://localhost{path}", content=body, headers=trace)
         assert answer.status_code == known
         assert len(set(asked)) == len(asked) == (1 if known == unknown else 2)
         for server in listening:

@@ -145,7 +145,8 @@ class ServerConfig:
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
     web: which browsers' requests are answered. certificate: for TLS, None for none. media: where pictures may
-    come from. pulls, deletes: administrators may have models downloaded and deleted.
+    come from. pulls, deletes: administrators may have models downloaded and deleted. otlp_endpoint: where traces are
+    sent to, None for nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -170,3 +171,4 @@ class ServerConfig:
     log_level: Level = "info"
     pulls: bool = False
     deletes: bool = False
+    otlp_endpoint: str | None = None

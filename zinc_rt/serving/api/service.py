@@ -70,11 +70,20 @@ class HostedServices(Protocol):
     async def close(self) -> None: ...
 
 
+class SpanSender(Protocol):
+    """What sends requests that are over as traces: `RequestTracer`, which is imported where it is asked for."""
+
+    def add(self, service: Service, call: Call, outcome: str) -> str: ...
+    def close(self) -> None: ...
+    def tell_lost(self) -> None: ...
+
+
 class Service:
     """One model for all requests. Belongs to the event loop's thread.
 
     front: where a server has several models, the service without an engine that answers what needs none; it has the
-    `table` of the others. Requests, tenants' rates and what is kept of requests are shared with it.
+    `table` of the others. Requests, tenants' rates and what is kept of requests are shared with it. tracer: gets the
+    requests that are over, None for no traces.
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class Service:
         metrics: Metrics | None = None,
         background: Background | None = None,
         front: Service | None = None,
+        tracer: SpanSender | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.front = front
@@ -98,6 +108,7 @@ class Service:
         self.recorder = recorder
         self.metrics = metrics or Metrics()
         self.background = background or Background(log)
+        self.tracer = tracer
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
         self.admission: AdmissionControl = AdmissionControl(
@@ -166,7 +177,11 @@ class Service:
         await self.end()
         if self.recorder is not None:
             await self.recorder.close()
+        if self.tracer is not None:
+            self.background.thread("traces", self.tracer.close)
         await self.background.close()
+        if self.tracer is not None:
+            self.tracer.tell_lost()
 
     async def end(self) -> None:
         """End the engine and close the model's file."""
@@ -422,6 +437,8 @@ class Service:
             self.broken[call.id] = call.tenant, tuple(answer.tokens), min(answer.given, len(answer.tokens))
             while len(self.broken) > _BROKEN:
                 self.broken.popitem(last=False)
+        if self.tracer is not None and (trace_id := self.tracer.add(self, call, outcome)):
+            call.facts["trace_id"] = trace_id
         self._remember(call, outcome)
 
     def _remember(self, call: Call, outcome: str) -> None:

@@ -208,8 +208,13 @@ def make_service(
     background = Background(log) if front is None else front.background
     recorder = open_recorder(config, path, model.name, options.get("cache_dir"), log, background, projector)
     metrics = metrics or Metrics()
+    tracer = None if front is None else front.tracer
+    if front is None and config.otlp_endpoint is not None:
+        from zinc_rt.serving.api.tracing import RequestTracer
+
+        tracer = RequestTracer(config.otlp_endpoint, log)
     client = make_client(choice, notify, metrics.step, background)
-    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background, front)
+    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background, front, tracer)
 
 
 def _pictures(
