@@ -65,7 +65,7 @@ def text(request: Submit, asked: str) -> str:
     if "show" in last:
         return SHOWS
     if "count" in last:
-        return " ".join(map(str, range(900)))
+        return " ".join(map(str, range(400)))
     if "system" in last:
         return "A pirate." if "pirate" in asked else "Nobody."
     if "adapter" in last:
@@ -311,7 +311,7 @@ def test_each_chat_has_settings_of_its_own(page: Page, server: tuple[str, FakeCl
     assert said(page) == ["A pirate."]
     assert server[1].submitted[-1].params.temperature == 0.25
     press(page, "New chat")
-    assert page.locator("[name=temperature]").input_value() == "1.5"  # changed last
+    assert page.locator("[name=temperature]").input_value() == "0.25"  # used last
 
 
 def test_light_and_dark_by_hand(page: Page) -> None:
@@ -400,8 +400,9 @@ def test_an_answer_goes_on_as_if_it_had_not_been_stopped(page: Page, server: tup
     assert len(server[1].submitted[-1].resume) == 300
     setting(page, "max_tokens", "3000")
     press(page, "Go on")
+    answered(page)
     expect(page.locator("article.assistant .facts")).to_be_hidden()
-    assert said(page) == [" ".join(map(str, range(900)))]
+    assert said(page) == [" ".join(map(str, range(400)))]
     assert page.get_by_role("button", name="Go on").count() == 0
     press(page, "Replay")
     expect(page.locator("article.assistant .facts")).to_contain_text("equal")

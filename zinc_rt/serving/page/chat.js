@@ -61,7 +61,7 @@ function show(other) {
   chats.unname();
   tell("");
   address();
-  settings.showSettings(chat.settings ?? store.settings());
+  settings.showSettings(chat.settings);
   chats.listChats();
   log.replaceChildren();
   redraw();
@@ -168,7 +168,7 @@ function done(own) {
 async function answer(index) {
   if (running) return;
   const own = chat, before = own.turns; // another chat may be shown before the answer is whole
-  own.settings = settings.settings();
+  settings.used(own.settings = settings.settings());
   const turn = { role: "assistant", content: "", model: settings.modelName(), request: settings.parameters(), finish: "broken" };
   own.turns = fork(before, index, turn);
   if (!(await fill(own, index, { seed: settings.seedGiven() }))) own.turns = before;
@@ -307,10 +307,7 @@ $("stop").addEventListener("click", () => running?.abort());
 $("new").addEventListener("click", () => show(store.fresh()));
 
 function changed() {
-  chat.settings = settings.settings();
-  try {
-    store.keepSettings(chat.settings); // a new chat begins with them
-  } catch {} // they hold until the page is closed
+  settings.used(chat.settings = settings.settings());
   keep(chat, chat.changed);
 }
 

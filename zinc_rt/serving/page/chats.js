@@ -67,8 +67,10 @@ function nameField(one) {
     if (again) list.querySelector("[aria-current]")?.focus();
   };
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") done(field.value, true);
-    else if (event.key === "Escape") done("", true);
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault(); // not for the title that gets the focus
+    event.stopPropagation();
+    done(event.key === "Enter" ? field.value : "", true);
   });
   field.addEventListener("blur", () => done(field.value));
   return field;

@@ -8,6 +8,8 @@ const form = $("parameters"), picker = $("model"), look = $("look");
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens"];
 let listed = []; // models and adapters of the server
 let wanted = ""; // the chat's, which this server may not have
+let waiting; // the timer of the next look at the models
+let last = store.settings(); // those used last
 
 const fields = () => [...form.elements].filter((field) => field.name); // the key has no name: it is kept nowhere
 
@@ -15,7 +17,16 @@ const fields = () => [...form.elements].filter((field) => field.name); // the ke
 export const settings = () => ({ model: wanted || picker.value,
   ...Object.fromEntries(fields().map((field) => [field.name, field.type === "checkbox" ? (field.checked ? "on" : "") : field.value])) });
 
-export function showSettings(values) {
+// Notes what a chat uses: a new one begins with that.
+export function used(values) {
+  last = values;
+  try {
+    store.keepSettings(values);
+  } catch {} // it holds until the page is closed
+}
+
+// Shows a chat's settings, or those used last.
+export function showSettings(values = last) {
   for (const field of fields()) {
     if (field.type === "checkbox") field.checked = values[field.name] === "on";
     else field.value = values[field.name] ?? "";
@@ -53,7 +64,8 @@ function drawModels() {
 // Asks the server what it has, again and again while it loads; `tell` gets what is wrong.
 export async function showModels(tell) {
   const { status, found } = await api.models();
-  if (status === 503) setTimeout(() => showModels(tell), 1000);
+  clearTimeout(waiting);
+  if (status === 503) waiting = setTimeout(() => showModels(tell), 1000);
   else if (status === 401) tell("The server wants an API key; it goes into the settings.");
   if (!found.length) return;
   listed = found;
