@@ -60,7 +60,13 @@ def scripted_service(text: Callable[[Submit, str], str], **model: Any) -> Iterat
         served = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
     served = dataclasses.replace(served, **model)
     encode, decode = served.tokenizer.encode, served.tokenizer.decode
-    client = FakeClient(lambda request: encode(text(request, decode(request.prompt)), add_special=False))
+    end = served.tokenizer.eos_id
+    assert end is not None
+
+    def script(request: Submit) -> list[int]:
+        return [*encode(text(request, decode(request.prompt)), add_special=False), end]
+
+    client = FakeClient(script, stops=frozenset({end}))
     yield Service(ServerConfig(), client, served, make_logger(io.StringIO()), None, None), client
     served.close()
 
