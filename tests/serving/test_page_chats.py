@@ -56,6 +56,8 @@ fn f<'a>(x: &'a str) -> char { 'x' } /* fn
 if 1
 ```'''
 
+FAR = " ".join(map(str, range(4000)))
+
 
 def text(request: Submit, asked: str) -> str:
     """What the model says."""
@@ -64,6 +66,8 @@ def text(request: Submit, asked: str) -> str:
         return CODE
     if "show" in last:
         return SHOWS
+    if "far" in last:
+        return FAR
     if "count" in last:
         return " ".join(map(str, range(400)))
     if "system" in last:
@@ -409,6 +413,27 @@ def test_an_answer_goes_on_as_if_it_had_not_been_stopped(page: Page, server: tup
     assert page.get_by_role("group", name="Versions").count() == 0
 
 
+def test_stops_and_reloads_do_not_change_an_answer(page: Page, server: tuple[str, FakeClient]) -> None:
+    shown, facts = page.locator("article.assistant .said"), page.locator("article.assistant .facts")
+    ask(page, "Please count far")
+    expect(shown).to_contain_text("0 1 2 3")
+    page.keyboard.press("Escape")
+    expect(facts).to_have_text("stopped")
+    stopped = said(page)[0]
+    assert FAR.startswith(stopped)
+    press(page, "Go on")
+    expect(shown).not_to_have_text(stopped)
+    page.reload()
+    expect(facts).to_have_text("broken off")
+    broken = said(page)[0]
+    assert broken.startswith(stopped)
+    assert len(broken) < len(FAR)
+    press(page, "Go on")
+    answered(page)
+    assert said(page) == [FAR]
+    assert 0 < len(server[1].submitted[-1].resume) < len(server[1].script(server[1].submitted[-1]))
+
+
 def test_going_on_elsewhere_keeps_both_texts(page: Page) -> None:
     setting(page, "max_tokens", "300")
     ask(page, "Please count")
@@ -535,5 +560,8 @@ def test_axe_finds_nothing(page: Page, width: int, scheme: str) -> None:
     page.keyboard.press("Escape")
     press(page, "Delete")
     found["deleted"] = audit(page)
+    ask(page, "Please count far")
+    expect(page.locator(".busy .said")).to_contain_text("0 1 2 3")
+    found["busy"] = audit(page)
     assert {state: some for state, some in found.items() if some} == {}
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,6 +1,8 @@
 // What the page asks of the server that sent it: its models, and answers as streams of events in OpenAI's form.
 import { $ } from "./dom.js";
 
+const HEADER = 20_000; // characters of tokens that are sent; those behind them are computed again
+
 export class Refused extends Error {}
 
 function headers(more = {}) {
@@ -53,7 +55,7 @@ async function* events(answer) {
 
 // Asks and hands each piece to `took`; returns what the answer was. `how`: see `begin`. Times are milliseconds.
 export async function ask(request, how, signal, took) {
-  const found = { content: "", thought: "", calls: "", finish: null, usage: null, seed: how.seed, event: how.event, tokens: [],
+  const found = { content: "", thought: "", calls: "", finish: null, usage: null, seed: how.seed, event: how.event, tokens: "",
     odds: [], loading: "", begun: performance.now(), first: 0, last: 0 };
   try {
     const answer = await begin(request, how, signal);
@@ -63,7 +65,7 @@ export async function ask(request, how, signal, took) {
       found.loading = loading ?? "";
       found.event = event?.replace(/\.\d+$/, "") ?? found.event;
       found.seed ||= event?.split(".")[3]; // where the headers came before the model was loaded
-      if (tokens) found.tokens.push(tokens);
+      if (tokens && found.tokens.length < HEADER) found.tokens += (found.tokens && ",") + tokens;
       if (data?.usage) found.usage = data.usage;
       const choice = data?.choices?.[0];
       const { content, reasoning_content: thought, tool_calls: calls } = choice?.delta ?? {};

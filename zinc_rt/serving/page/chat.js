@@ -89,14 +89,13 @@ function busy(controller) {
   if (!controller) log.querySelector(".busy")?.classList.remove("busy");
 }
 
-const size = (turn) => (turn.content + (turn.thought ?? "") + (turn.calls ?? "")).length;
+const size = (turn) => turn.content.length + (turn.thought?.length ?? 0) + (turn.calls?.length ?? 0);
 const goesOn = (turn, held) => ["content", "thought", "calls"].every((name) => (turn[name] ?? "").startsWith(held[name] ?? ""));
 
 // What of an answer is kept in its turn. `event` and `tokens` let it go on if it does not end.
 function take(turn, found) {
-  const tokens = found.tokens.join(",");
-  Object.assign(turn, { content: found.content, thought: found.thought, calls: found.calls, seed: found.seed, event: found.event,
-    ...(tokens.length < 20_000 && { tokens }), ...(found.odds.length && { odds: found.odds }) });
+  const { content, thought, calls, seed, event, tokens, odds } = found;
+  Object.assign(turn, { content, thought, calls, seed, event, tokens, ...(odds.length && { odds }) });
 }
 
 function finish(turn, found) {
@@ -123,30 +122,35 @@ async function fill(own, index, how, held) {
   toEnd();
   const say = speaker(held?.content.length);
   busy(new AbortController());
-  let due = 0, kept = performance.now();
-  const draw = (found) => {
-    const status = found.loading && `${found.loading} is being loaded …`;
+  const { signal } = running;
+  let due = 0, kept = performance.now(), found;
+  const back = () => held && size(found) < size(held); // it is on the way to where it was
+  const draw = () => {
+    due = 0;
+    if (running?.signal !== signal || !found) return; // it is over
+    if (!back()) take(turn, found);
     if (found.loading) $("spoken").textContent = "The model is being loaded.";
-    if (held && size(found) < size(held)) return; // it comes to where it was
-    take(turn, found);
-    if (performance.now() - kept > 2000) {
-      keep(own);
-      kept = performance.now();
-    }
-    due ||= requestAnimationFrame(() => {
-      due = 0;
-      const follow = atEnd();
-      view.show(status);
-      if (follow) toEnd();
-    });
+    const follow = atEnd();
+    view.show(found.loading && `${found.loading} is being loaded …`);
+    if (follow) toEnd();
     say(found.content, false);
   };
+  // Once a frame, and every two seconds where the page is hidden and has no frames: this reads the whole text.
+  const took = (some) => {
+    found = some;
+    due ||= requestAnimationFrame(draw);
+    if (performance.now() - kept < 2000) return;
+    draw();
+    keep(own);
+    kept = performance.now();
+  };
   try {
-    const found = await ask(asked(turn.request, own.turns.slice(0, index)), how, running.signal, draw);
-    if (held && found.finish === "stopped" && size(found) < size(held)) return false;
+    found = await ask(asked(turn.request, own.turns.slice(0, index)), how, signal, took);
+    if (found.finish === "stopped" && back()) return false;
     finish(turn, found);
     say(found.content, true);
   } catch (error) {
+    draw();
     tell(error instanceof Refused ? error.message : "the server cannot be reached; Retry asks again");
   } finally {
     busy(null);
