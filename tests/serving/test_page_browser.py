@@ -4,7 +4,6 @@ chromium`).
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.serving.api.fake import FakeClient
-from tests.serving.browser import at_port, chromium
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.llm.load import built_in_model
+from tests.serving.browser import answered, ask, at_port, chromium, page_at, scripted, scripted_service
 from zinc_rt.scheduler.messages import Submit
 from zinc_rt.serving.api.app import App
-from zinc_rt.serving.api.config import ServerConfig
-from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served_model import ServedModel
-from zinc_rt.serving.api.service import Service
-from zinc_rt.text import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -70,50 +61,25 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server whose model says SAYS, and goes on for long where it is asked to count."""
-    with GGUFFile.open(built_in_model()) as file:
-        model = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
-        plan, shown, other = (
-            model.tokenizer.encode(text, add_special=False) for text in (SAYS, SHOWS, "Once upon a time. ")
-        )
 
-        def script(request: Submit) -> list[int]:
-            asked = model.tokenizer.decode(request.prompt)
-            return other * 10_000 if "count" in asked else shown if "show" in asked else plan
+    def text(_: Submit, asked: str) -> str:
+        return "Once upon a time. " * 2_000 if "count" in asked else SHOWS if "show" in asked else SAYS
 
-        client = FakeClient(script)
-        app = App(Service(ServerConfig(), client, model, make_logger(io.StringIO()), None, None))
-        with at_port(app) as url:
-            yield url
-        model.close()
+    with scripted(text) as (url, _):
+        yield url
 
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The page on a phone; what the browser complains of fails the test."""
-    made = browser.new_page(
-        viewport={"width": 360, "height": 640},
-        reduced_motion="reduce",
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    complaints: list[str] = []
-    made.on("console", lambda message: complaints.append(message.text) if "status of 4" not in message.text else None)
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    made.on("dialog", lambda dialog: complaints.append(dialog.message))
-    made.goto(address)
-    yield made
-    made.close()
-    assert complaints == []
-
-
-def ask(page: Page, text: str) -> None:
-    page.fill("#text", text)
-    page.keyboard.press("Enter")
+    """The page on a phone."""
+    with page_at(browser, address, 360, 640) as made:
+        yield made
 
 
 def test_an_answer_is_shown_as_text_and_nothing_else(page: Page) -> None:
-    expect(page.locator("#model")).to_have_text("story")
+    expect(page.locator("#model")).to_have_value("story")
     ask(page, "How do I begin? <script>alert(2)</script>")
-    expect(page.locator(".facts:not([hidden])")).to_contain_text("tokens/s")
+    answered(page)
     said = page.locator("article.assistant .said")
     assert page.locator("article.user .said").inner_text() == "How do I begin? <script>alert(2)</script>"
     assert said.locator("h3").inner_text() == "A plan"
@@ -131,20 +97,20 @@ def test_an_answer_is_shown_as_text_and_nothing_else(page: Page) -> None:
 
 def test_replay_retry_and_edit(page: Page) -> None:
     ask(page, "One")
-    facts = page.locator("article.assistant .facts")
-    expect(facts).to_contain_text("seed")
-    page.get_by_role("button", name="Replay").click()
-    expect(facts).to_contain_text("replay: equal")
-    page.locator("summary").first.click()
+    figures = page.locator("article.assistant .figures")
+    expect(figures).to_contain_text("Seed")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator("article.assistant .facts")).to_contain_text("replay: equal")
+    page.locator("#settings summary").click()
     page.fill("[name=seed]", "18446744073709551615")
     page.get_by_role("button", name="Retry").click()
-    expect(facts).to_contain_text("seed 18446744073709551615")
+    expect(figures).to_contain_text("18446744073709551615")
     assert page.locator("article").count() == 2
     page.get_by_role("button", name="Edit").click()
     page.locator("article textarea").fill("Two")
     page.locator("article").get_by_role("button", name="Send").click()
     expect(page.locator("article.user .said")).to_have_text("Two")
-    expect(facts).to_contain_text("seed 18446744073709551615")
+    expect(figures).to_contain_text("18446744073709551615")
     page.get_by_role("button", name="New chat").click()
     assert page.locator("article").count() == 0
 
@@ -161,18 +127,15 @@ def test_escape_stops(page: Page) -> None:
 
 
 def test_the_model_is_named_once_it_is_loaded(browser: Browser) -> None:
-    with GGUFFile.open(built_in_model()) as file:
-        model = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
-    service = Service(ServerConfig(), FakeClient(lambda _: []), model, make_logger(io.StringIO()), None, None)
-    service.loading = "loading"
-    with at_port(App(service)) as url:
-        page = browser.new_page()
-        with page.expect_response(lambda answer: answer.status == 503):
-            page.goto(url)
-        service.loading = None
-        expect(page.locator("#model")).to_have_text("story")
-        page.close()
-    model.close()
+    with scripted_service(lambda *_: "") as (service, _):
+        service.loading = "loading"
+        with at_port(App(service)) as url:
+            page = browser.new_page()
+            with page.expect_response(lambda answer: answer.status == 503):
+                page.goto(url)
+            service.loading = None
+            expect(page.locator("#model")).to_have_value("story")
+            page.close()
 
 
 def test_refusals_are_told(page: Page) -> None:
@@ -182,18 +145,13 @@ def test_refusals_are_told(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("temperature")
 
 
-def facts(page: Page) -> None:
-    """Wait for the end of the answer."""
-    expect(page.locator("article.assistant").last.locator(".facts")).to_contain_text("tokens/s")
-
-
 def listed(page: Page) -> list[str]:
     return page.locator("#list .title").all_inner_texts()
 
 
 def test_tables_formulas_links_and_code(page: Page) -> None:
     ask(page, "Please show")
-    facts(page)
+    answered(page)
     said = page.locator("article.assistant .said")
     assert said.locator("tr").evaluate_all("all => all.map(r => [...r.cells].map(c => c.textContent))") == [
         ["name", "n | m"],
@@ -224,7 +182,7 @@ def test_a_reload_loses_nothing(page: Page) -> None:
     page.fill("[name=system]", "Be brief.")
     page.locator("summary").first.click()
     ask(page, "First <b>question</b>")
-    facts(page)
+    answered(page)
     page.get_by_role("button", name="New chat").click()
     ask(page, "Please count")
     expect(page.locator("article.assistant .said")).to_contain_text("Once upon a time.")
@@ -237,15 +195,15 @@ def test_a_reload_loses_nothing(page: Page) -> None:
     page.get_by_role("button", name="Chats").click()
     assert listed(page) == ["Please count", "First <b>question</b>"]
     page.get_by_role("button", name="First <b>question</b>").click()
-    facts(page)
-    page.get_by_role("button", name="Replay").click()
+    answered(page)
+    page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("article.assistant .facts")).to_contain_text("replay: equal, the same seed gave the same text")
     assert "secret-key" not in page.evaluate("JSON.stringify(localStorage)")
 
 
 def test_chats_are_renamed_deleted_and_brought_back(page: Page) -> None:
     ask(page, "One")
-    facts(page)
+    answered(page)
     page.get_by_role("button", name="Chats").click()
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Title").fill("A name")
@@ -266,7 +224,7 @@ def test_chats_are_renamed_deleted_and_brought_back(page: Page) -> None:
 
 def test_chats_go_to_files_and_back(page: Page, tmp_path: Path) -> None:
     ask(page, "One")
-    facts(page)
+    answered(page)
     said = page.locator("article.assistant .said").inner_text()
     page.get_by_role("button", name="Chats").click()
     with page.expect_download() as markdown:
@@ -293,7 +251,7 @@ def test_chats_go_to_files_and_back(page: Page, tmp_path: Path) -> None:
 def test_a_full_storage_is_told(page: Page) -> None:
     page.evaluate("() => { Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError'); }; }")
     ask(page, "One")
-    facts(page)
+    answered(page)
     expect(page.get_by_role("alert")).to_contain_text("storage is off or full")
 
 
@@ -302,11 +260,11 @@ def test_it_fits_light_and_dark_phones_and_desks(page: Page, width: int, scheme:
     page.set_viewport_size({"width": width, "height": 640})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     ask(page, "Please show")
-    facts(page)
+    answered(page)
     assert page.locator("#chats").is_visible() == (width > 1000)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     lightness = page.evaluate(
-        "[document.body, ...document.querySelectorAll('.said p, .facts, .title, td, pre')].map(e => getComputedStyle(e)"
-        ".color.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 3)"
+        "[document.body, ...document.querySelectorAll('.said p, .figures, .title, td, pre')].map(e => "
+        "getComputedStyle(e).color.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 3)"
     )
     assert all(value > 128 if scheme == "dark" else value < 128 for value in lightness)

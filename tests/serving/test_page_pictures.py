@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.serving.api.fake import FakeClient
-from tests.serving.browser import at_port, chromium
+from tests.serving.browser import answered, at_port, chromium, page_at, scripted
 from tests.serving.pictures import base64_of, picture, write_projector
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
@@ -56,15 +56,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeClien
 
 @pytest.fixture
 def page(browser: Browser, engine: tuple[FakeClient, str]) -> Iterator[Page]:
-    made = browser.new_page(viewport={"width": 360, "height": 640}, reduced_motion="reduce")
-    complaints: list[str] = []
-    made.on("console", lambda message: complaints.append(message.text))
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    made.goto(engine[1])
-    expect(made.get_by_role("button", name="Add pictures")).to_be_visible()
-    yield made
-    made.close()
-    assert complaints == []
+    with page_at(browser, engine[1], 360, 640) as made:
+        expect(made.get_by_role("button", name="Add pictures")).to_be_visible()
+        yield made
 
 
 def choose(page: Page, *files: tuple[str, str, bytes]) -> None:
@@ -75,7 +69,7 @@ def choose(page: Page, *files: tuple[str, str, bytes]) -> None:
 def ask(page: Page, text: str) -> None:
     page.fill("#text", text)
     page.get_by_role("button", name="Send").click()
-    expect(page.locator("article.assistant").last.locator(".facts")).to_contain_text("in the prompt")
+    answered(page)
 
 
 def sources(page: Page, where: str) -> list[str]:
@@ -113,13 +107,13 @@ def test_a_picture_is_asked_about_kept_and_asked_again(page: Page, engine: tuple
     assert client.submitted[-1].prompt[: len(first.prompt) - 4] == first.prompt[:-4]
     page.reload()
     expect(page.locator("article.user img")).to_have_count(1)
-    page.locator("article.assistant").first.get_by_role("button", name="Replay").click()
+    page.locator("article.assistant").first.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("article.assistant .facts").first).to_contain_text("replay: equal")
     assert client.submitted[-1].prompt == first.prompt
     page.get_by_role("button", name="Edit").first.click()
     page.locator("article textarea").fill("Is it red?")
     page.locator("article").get_by_role("button", name="Send").click()
-    expect(page.locator("article.assistant .facts")).to_contain_text("in the prompt")
+    answered(page)
     assert client.submitted[-1].pictures == first.pictures
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -132,7 +126,7 @@ def test_pictures_are_pasted_dropped_and_taken_away(page: Page, engine: tuple[Fa
     page.get_by_role("button", name="Remove picture 1").click()
     assert sources(page, "#shown") == [f"data:image/png;base64,{base64_of(picture(2))}"]
     page.get_by_role("button", name="Send").click()  # without a word
-    expect(page.locator("article.assistant .facts")).to_contain_text("in the prompt")
+    answered(page)
     assert len(engine[0].submitted[-1].pictures) == 1
 
 
@@ -176,16 +170,9 @@ def test_chats_with_pictures_go_to_files_and_back(page: Page, tmp_path: Path) ->
 
 
 def test_a_model_that_reads_none(browser: Browser) -> None:
-    with GGUFFile.open(built_in_model()) as file:
-        model = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
-    service = Service(ServerConfig(), FakeClient(lambda _: []), model, make_logger(io.StringIO()), None, None)
-    with at_port(App(service)) as url:
-        page = browser.new_page()
-        page.goto(url)
-        expect(page.locator("#model")).to_have_text("story")
+    with scripted(lambda *_: "") as (url, _), page_at(browser, url) as page:
+        expect(page.locator("#model")).to_have_value("story")
         assert page.get_by_role("button", name="Add pictures").count() == 0
         hand_over(page, "paste", "#text", SMALL)
         expect(page.get_by_role("alert")).to_contain_text("--mmproj")
         assert sources(page, "#shown") == []
-        page.close()
-    model.close()

@@ -251,7 +251,7 @@ def test_models_are_listed_under_all_of_their_names(bench: MakeBench) -> None:
     async def go() -> None:
         b = bench()
         listed = (await b.http.get("/v1/models")).json()
-        assert [m["id"] for m in listed["data"]] == ["story", "alias"]
+        assert [(m["id"], m["root"]) for m in listed["data"]] == [("story", "story"), ("alias", "story")]
         one = (await b.http.get("/v1/models/alias")).json()
         assert one["meta"]["n_ctx"] == N_CTX
         assert one["meta"]["defaults"] == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}

@@ -110,6 +110,7 @@ async def test_a_request_chooses_its_model(bench: MakeBench) -> None:
     assert "a, b, c" in error["message"]
     listed = (await server.http.get("/v1/models")).json()["data"]
     assert [(m["id"], m["status"]["value"]) for m in listed] == [("a", "loaded"), ("b", "loaded"), ("c", "unloaded")]
+    assert [m["root"] for m in listed] == ["a", "b", "c"]
     assert (await server.http.get("/v1/models/c")).json()["status"] == {"value": "unloaded"}
     assert (await server.http.get("/health")).json()["models"] == {"a": "loaded", "b": "loaded", "c": "unloaded"}
     text = (await server.http.get("/metrics")).text

@@ -37,7 +37,7 @@ def test_every_file_of_the_folder_is_sent_and_the_page_is_small() -> None:
     folder = files("zinc_rt.serving") / "page"
     contents = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
     assert contents.keys() == {name for name, _ in FILES.values()}
-    assert sum(map(len, contents.values())) <= 52 * 1024
+    assert sum(map(len, contents.values())) <= 80 * 1024
 
 
 def test_no_text_becomes_markup() -> None:

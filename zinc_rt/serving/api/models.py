@@ -26,6 +26,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "created": model.created,
         "owned_by": "zinc",
+        "root": model.name,
         "meta": {
             "architecture": model.architecture,
             "n_ctx": model.n_ctx,
@@ -70,7 +71,7 @@ def _records(service: Service) -> list[dict[str, Any]]:
 
 def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
     """One of several models: what is known of it without loading it, and whether it is loaded."""
-    plain = {"object": "model", "created": hosted.created, "owned_by": "zinc"}
+    plain = {"object": "model", "created": hosted.created, "owned_by": "zinc", "root": hosted.name}
     found = [{"id": n, **plain} for n in hosted.names] if hosted.service is None else _records(hosted.service)
     return [{**record, "size": hosted.size, "status": {"value": hosted.state}} for record in found]
 

@@ -10,16 +10,31 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import Headers
 from zinc_rt.serving.api.service import Service
 
-FILES: Final = {
-    "/": ("index.html", b"text/html; charset=utf-8"),
-    "/chat.js": ("chat.js", b"text/javascript; charset=utf-8"),
-    "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
-    "/math.js": ("math.js", b"text/javascript; charset=utf-8"),
-    "/pictures.js": ("pictures.js", b"text/javascript; charset=utf-8"),
-    "/store.js": ("store.js", b"text/javascript; charset=utf-8"),
-    "/chat.css": ("chat.css", b"text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", b"image/svg+xml"),
+_KINDS: Final = {
+    "html": b"text/html; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "css": b"text/css; charset=utf-8",
+    "svg": b"image/svg+xml",
 }
+_NAMES: Final = (
+    "index.html",
+    "chat.css",
+    "icon.svg",
+    "api.js",
+    "chat.js",
+    "chats.js",
+    "dom.js",
+    "figures.js",
+    "highlight.js",
+    "markdown.js",
+    "math.js",
+    "pictures.js",
+    "settings.js",
+    "store.js",
+    "turns.js",
+    "versions.js",
+)
+FILES: Final = {f"/{name}".removesuffix("index.html"): (name, _KINDS[name.rpartition(".")[2]]) for name in _NAMES}
 """What is sent for a path: a file in `serving/page`, and its type."""
 
 # A model's text cannot run scripts, load images or reach another host, whatever it holds. Pictures that the user shows

@@ -1,5 +1,6 @@
 // Turns a model's text into nodes: paragraphs, headings, lists, quotes, tables, code, formulas, emphasis. Nothing of the
 // text is ever parsed as HTML, no image is loaded, and a link shows which host it leads to.
+import { highlight } from "./highlight.js";
 import { math } from "./math.js";
 
 const node = (name, ...children) => {
@@ -68,17 +69,20 @@ export async function copy(text, told) {
 }
 
 function block(code, language) {
-  const pre = node("pre", node("code", code));
-  pre.tabIndex = 0;
+  const inner = node("code", ...highlight(code, language));
+  const pre = node("pre", inner);
   const button = node("button", "Copy");
   button.type = "button";
   button.setAttribute("aria-label", "Copy code");
-  button.addEventListener("click", () => copy(code, button));
+  button.addEventListener("click", () => copy(inner.textContent, button));
   const made = node("div", node("div", node("span", language), button), pre);
   made.className = "code";
-  if (language) pre.setAttribute("aria-label", `Code, ${language}`);
+  scrolls(pre, language ? `Code, ${language}` : "Code");
   return made;
 }
+
+// What may be wider than the page is reached by keys, too.
+const scrolls = (made, name) => Object.assign(made, { tabIndex: 0, role: "group", ariaLabel: name });
 
 const cells = (line) => line.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 const RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
@@ -91,8 +95,7 @@ function table(lines, start, out) {
   for (; i < lines.length && lines[i].includes("|"); i++) body.append(row(lines[i], "td"));
   const made = node("div", node("table", node("thead", row(lines[start], "th")), body));
   made.className = "table";
-  made.tabIndex = 0;
-  out.append(made);
+  out.append(scrolls(made, "Table"));
   return i;
 }
 
@@ -103,7 +106,7 @@ const FORMULA = /^\s*(\$\$|\\\[)(.*)$/;
 export function render(text, depth = 0) {
   const lines = text.split("\n");
   const out = document.createDocumentFragment();
-  let paragraph = [];
+  let paragraph = [], level = 2; // of the last heading: an answer has one of its own
   const flush = () => {
     if (!paragraph.length) return;
     const made = node("p");
@@ -129,7 +132,8 @@ export function render(text, depth = 0) {
       i = last;
     } else if (heading) {
       flush();
-      out.append(node(`h${Math.min(6, heading[1].length + 2)}`, ...inline(heading[2])));
+      level = Math.min(6, heading[1].length + 2, level + 1);
+      out.append(node(`h${level}`, ...inline(heading[2])));
     } else if (line.includes("|") && RULE.test(lines[i + 1] ?? "") && cells(line).length === cells(lines[i + 1]).length) {
       flush();
       i = table(lines, i, out) - 1;

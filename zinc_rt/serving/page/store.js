@@ -1,8 +1,10 @@
 // Chats are kept in this browser, one entry of its storage each; nothing of them goes to the server but as a question.
+import { rows, state } from "./figures.js";
 import { isPicture } from "./pictures.js";
+import { place } from "./versions.js";
 
-const CHAT = "zinc.chat.", SETTINGS = "zinc.settings";
-const TEXTS = ["thought", "calls", "facts", "seed", "finish", "model"];
+const CHAT = "zinc.chat.", SETTINGS = "zinc.settings", LOOK = "zinc.look";
+const TEXTS = ["thought", "calls", "facts", "finish", "model", "replay"];
 
 const read = (name) => {
   try {
@@ -21,19 +23,33 @@ function plain(turn) {
   return { ...turn, content, pictures: turn.content.map((part) => part?.image_url?.url) };
 }
 
+const isObject = (found) => !!found && typeof found === "object";
+const only = (found, fits) => Object.fromEntries(Object.entries(found).filter(([, value]) => fits(value)));
+
+// What is well-formed in a list of turns, those of other versions, too.
+const checkedTurns = (given) => given.map(plain).filter((t) => ["user", "assistant"].includes(t?.role) && typeof t.content === "string").map((t) => {
+  const turn = { role: t.role, content: t.content };
+  const pictures = Array.isArray(t.pictures) ? t.pictures.filter(isPicture) : [];
+  if (pictures.length) turn.pictures = pictures;
+  for (const name of TEXTS) if (typeof t[name] === "string") turn[name] = t[name];
+  for (const [name, form] of [["seed", /^\d{1,20}$/], ["event", /^[\w.-]{1,160}$/], ["tokens", /^\d[\d,]*$/]])
+    if (typeof t[name] === "string" && form.test(t[name])) turn[name] = t[name];
+  if (isObject(t.request)) turn.request = t.request;
+  if (isObject(t.figures)) turn.figures = only(t.figures, Number.isFinite);
+  if (Array.isArray(t.odds)) turn.odds = t.odds.filter((pair) => typeof pair?.[0] === "string" && Number.isFinite(pair[1]));
+  if (Array.isArray(t.versions)) {
+    const all = t.versions.map((one) => (Array.isArray(one) ? checkedTurns(one) : one)).filter((one) => one === null || one?.length);
+    if (all.length > 1 && all.filter((one) => one === null).length === 1) turn.versions = all;
+  }
+  return turn;
+});
+
 // What is well-formed in a chat from the storage or a file; null if there is no turn.
 function checked(found, id) {
-  if (!Array.isArray(found?.turns)) return null;
-  const turns = found.turns.map(plain).filter((t) => ["user", "assistant"].includes(t?.role) && typeof t.content === "string").map((t) => {
-    const turn = { role: t.role, content: t.content };
-    const pictures = Array.isArray(t.pictures) ? t.pictures.filter(isPicture) : [];
-    if (pictures.length) turn.pictures = pictures;
-    for (const name of TEXTS) if (typeof t[name] === "string") turn[name] = t[name];
-    if (t.request && typeof t.request === "object") turn.request = t.request;
-    return turn;
-  });
+  const turns = Array.isArray(found?.turns) ? checkedTurns(found.turns) : [];
   if (!turns.length) return null;
-  return { ...fresh(), id, title: String(found.title ?? "").slice(0, 200), changed: Number(found.changed) || 0, turns };
+  const settings = isObject(found.settings) && { settings: only(found.settings, (value) => typeof value === "string") };
+  return { ...fresh(), id, title: String(found.title ?? "").slice(0, 200), changed: Number(found.changed) || 0, ...settings, turns };
 }
 
 export const chatOf = (id) => checked(read(CHAT + id), id);
@@ -54,6 +70,8 @@ export const isChat = (name, id) => name === CHAT + id;
 
 export const settings = () => read(SETTINGS) ?? {};
 export const keepSettings = (values) => localStorage.setItem(SETTINGS, JSON.stringify(values));
+export const look = () => read(LOOK);
+export const keepLook = (value) => localStorage.setItem(LOOK, JSON.stringify(value));
 
 // ---- files
 
@@ -61,15 +79,20 @@ export const asJson = (some) => JSON.stringify({ zinc_chats: 1, chats: some }, n
 
 export function asMarkdown(chat) {
   const quoted = (text) => text.trim().split("\n").map((line) => `> ${line}`).join("\n");
-  const parts = chat.turns.flatMap((turn) => [
-    `## ${turn.role === "user" ? "You" : turn.model ?? "Model"}`,
-    ...(turn.thought ? [quoted(turn.thought)] : []),
-    ...(turn.pictures ?? []).map((url) => `![Picture](${url})`),
-    turn.content,
-    ...(turn.calls ? [`\`\`\`\n${turn.calls.trim()}\n\`\`\``] : []),
-    ...(turn.facts ? [`*${turn.facts}*`] : []),
-  ]);
-  return [`# ${chat.title}`, ...parts].join("\n\n") + "\n";
+  const parts = chat.turns.flatMap((turn) => {
+    const { at, of } = place(turn);
+    const facts = [of > 1 && `version ${at + 1} of ${of}`, state(turn), ...rows(turn).map((row) => row.join(": "))].filter(Boolean);
+    return [
+      `## ${turn.role === "user" ? "You" : turn.model ?? "Model"}`,
+      ...(turn.thought ? [quoted(turn.thought)] : []),
+      ...(turn.pictures ?? []).map((url) => `![Picture](${url})`),
+      turn.content,
+      ...(turn.calls ? [`\`\`\`\n${turn.calls.trim()}\n\`\`\``] : []),
+      ...(facts.length ? [`*${facts.join(" · ")}*`] : []),
+    ];
+  });
+  const system = chat.settings?.system ? [`## System\n\n${chat.settings.system}`] : [];
+  return [`# ${chat.title}`, ...system, ...parts].join("\n\n") + "\n";
 }
 
 // The chats of a file: what `asJson` wrote, or a list of messages in OpenAI's form. Throws an Error that says what is wrong.
