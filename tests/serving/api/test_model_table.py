@@ -7,6 +7,8 @@ import dataclasses
 import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api import model_table
 from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
+from zinc_rt.serving.api.keys import add_key, read_keys
 from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.wire import Planned
@@ -64,7 +67,9 @@ class Several:
         client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
         model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
-        return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)
+        return Service(
+            front.config, client, model, front.log, front.tenants, front.keys, metrics=hosted.metrics, front=front
+        )
 
     @property
     def states(self) -> str:
@@ -160,6 +165,63 @@ async def test_a_model_with_requests_is_not_unloaded(bench: MakeBench) -> None:
     assert await asked == "I am a."
     server.now = 1.0
     await until(lambda: server.states == "")
+    await server.front.background.close()
+
+
+async def asks(server: Several, name: str, keep_alive: object, **more: Any) -> Any:
+    """What Ollama's interface answers to a request that says how long the model stays."""
+    body = {"model": name, "stream": False, "keep_alive": keep_alive, **more}
+    return (await server.http.post("/api/generate", json=body)).json()
+
+
+async def expires(server: Several) -> dict[str, float]:
+    """Seconds until loaded models are unloaded."""
+    now = datetime.now(UTC)
+    found = (await server.http.get("/api/ps")).json()["models"]
+    return {one["model"]: (datetime.fromisoformat(one["expires_at"]) - now).total_seconds() for one in found}
+
+
+@in_loop
+async def test_a_request_says_how_long_its_model_stays(bench: MakeBench) -> None:
+    server = Several(bench, idle=60.0)
+    server.table.watch(server.front.background)
+    for name, kept in (("a", "5m"), ("b", -1)):
+        assert (await asks(server, name, kept, prompt="Hi"))["response"] == f"I am {name}."
+    left = await expires(server)
+    assert left["a:latest"] == pytest.approx(300, abs=5)
+    assert left["b:latest"] > 1e9
+    await asks(server, "a", None, prompt="Hi")  # it holds on
+    assert (await expires(server))["a:latest"] == pytest.approx(300, abs=5)
+    server.now = 299.0
+    server.table._left_alone.set()
+    await asyncio.sleep(0.01)
+    assert server.states == "ab"
+    server.now = 300.0
+    server.table._left_alone.set()
+    await until(lambda: server.states == "b")
+    said = await asks(server, "b", 0)
+    assert said["done_reason"] == "unload"
+    await until(lambda: server.states == "")
+    assert (await asks(server, "b", "3s"))["done_reason"] == "load"
+    await server.says("a")
+    assert (await expires(server))["a:latest"] == pytest.approx(60, abs=5)  # as the server was started
+    assert "keep_alive is 'soon'" in (await asks(server, "b", "soon"))["error"]
+    await server.front.background.close()
+
+
+@in_loop
+async def test_tenants_do_not_say_how_long_a_model_stays(bench: MakeBench, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = add_key(file, "acme")
+    server = Several(bench)
+    server.front.keys = read_keys(file)
+    server.table.watch(server.front.background)
+    server.http.headers["authorization"] = f"Bearer {key}"
+    body = {"model": "a", "prompt": "Hi", "stream": False, "keep_alive": 0}
+    answer = await server.http.post("/api/generate", json=body)
+    assert (answer.json()["response"], answer.headers["x-zinc-ignored"]) == ("I am a.", "keep_alive")
+    await asyncio.sleep(0.01)
+    assert server.states == "a"
     await server.front.background.close()
 
 

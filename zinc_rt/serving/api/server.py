@@ -158,8 +158,8 @@ class Server:
             await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 self._ready(loading.result())
-                if service.recorder is not None and service.config.audit:
-                    self._auditor = Auditor(service, service.recorder, service.config.audit)
+                if service.records is not None and service.config.audit:
+                    self._auditor = Auditor(service, service.records, service.config.audit)
             await asyncio.wait({over, serving}, return_when=asyncio.FIRST_COMPLETED)
             await self._end_streams()
         finally:
