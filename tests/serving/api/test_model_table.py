@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from tests.serving.api.fake import FakeClient
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api import model_table
+from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
 from zinc_rt.serving.api.keys import add_key, read_keys
 from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.records.chain import check_chain
+from zinc_rt.serving.records.store import RecordStore
 from zinc_rt.serving.wire import Planned
 
 SIZE = 100
@@ -49,12 +54,18 @@ class Asking(FakeClient):
 class Several:
     """A server of three models, a, b and c, of which two fit; c cannot be loaded where `fails`."""
 
-    def __init__(self, make: MakeBench, tenants: TenantConfigs | None = None, **table: Any) -> None:
+    def __init__(
+        self, make: MakeBench, tenants: TenantConfigs | None = None, records: Path | None = None, **table: Any
+    ) -> None:
         self.bench = make(tenants=tenants)
         self.front, self.http = self.bench.service, self.bench.http
+        if records is not None:
+            self.front.records = ServerRecords(records, 1 << 20, self.front.log)
         self.gate = asyncio.Event()
         self.gate.set()
         self.step: asyncio.Semaphore | None = None
+        self.hashed = threading.Event()  # hashes of files are there
+        self.hashed.set()
         self.clients: dict[str, list[Asking]] = {"a": [], "b": [], "c": []}
         self.fails: set[str] = set()
         self.now = 0.0
@@ -67,9 +78,14 @@ class Several:
         client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
         model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
+        kept = front.records and RequestRecorder(front.records, name, partial(self._hash, name))
         return Service(
-            front.config, client, model, front.log, front.tenants, front.keys, metrics=hosted.metrics, front=front
+            front.config, client, model, front.log, front.tenants, front.keys, kept, hosted.metrics, front=front
         )
+
+    def _hash(self, name: str) -> str:
+        assert self.hashed.wait(10)
+        return f"{name}0" * 32
 
     @property
     def states(self) -> str:
@@ -87,7 +103,7 @@ class Several:
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Run a test on an event loop of its own, for 20 seconds at the most."""
 
-    @functools.wraps(test)
+    @wraps(test)
     def run(**given: Any) -> None:
         async def limited() -> None:
             await asyncio.wait_for(test(**given), 20)
@@ -223,6 +239,91 @@ async def test_tenants_do_not_say_how_long_a_model_stays(bench: MakeBench, tmp_p
     await asyncio.sleep(0.01)
     assert server.states == "a"
     await server.front.background.close()
+
+
+async def written(server: Several, n: int) -> list[str]:
+    """The ids of the requests in the chain, once there are so many."""
+    while len(found := (await server.http.get("/v1/worldline/tail?n=99")).json()["entries"]) < n:
+        await asyncio.sleep(0.01)
+    assert check_chain(found).faults == ()
+    return [entry["manifest"]["computation"]["request"] for entry in found]
+
+
+@in_loop
+async def test_all_models_have_one_chain(bench: MakeBench, tmp_path: Path) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    for name in "abab":
+        await server.says(name)
+    await server.http.post("/v1/models/a/unload")  # what it said is kept, and so it is where its hash comes late
+    ids = await written(server, 4)
+    entries = [(await server.http.get(f"/v1/zinc/receipts/{name}")).json()["entry"]["manifest"] for name in ids]
+    assert [entry["computation"]["model_name"] for entry in entries] == list("abab")
+    assert server.states == "b"
+    for name in ids:
+        found = await server.http.post("/v1/zinc/replay", json={"id": name})
+        assert found.json()["equal"] is True, found.text
+    assert server.states == "ab"  # a replay loads its model
+    server.clients["a"][-1].script = lambda _: [1, 2]
+    assert [(await server.http.post("/v1/zinc/replay", json={"id": name})).json()["equal"] for name in ids] == [
+        False,
+        True,
+    ] * 2
+    server.table.models = server.table.models[1:]
+    gone = await server.http.post("/v1/zinc/replay", json={"id": ids[0]})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+    assert server.front.records is not None
+    await server.front.records.close()
+    store = RecordStore(tmp_path / "r")
+    assert [store.record(name).model.sha256[:2] for name in ids] == ["a0", "b0"] * 2
+    assert [store.answered(name) for name in ids] == [("default", name) for name in "abab"]
+
+
+@in_loop
+async def test_what_a_model_said_is_kept_though_its_hash_comes_when_it_is_gone(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    server.hashed.clear()
+    await server.says("a")
+    await server.http.post("/v1/models/a/unload")
+    assert (await server.http.get("/v1/worldline")).json()["entries"] == 0
+    server.hashed.set()
+    await written(server, 1)
+    assert server.front.records is not None
+    assert server.front.records.unsettled == set()
+    await server.front.records.close()
+
+
+@in_loop
+async def test_audits_look_at_models_that_are_loaded(bench: MakeBench, tmp_path: Path) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    assert server.front.records is not None
+    looks = Auditor(server.front, server.front.records, 1, quiet=0.02)
+
+    def told(event: str) -> list[dict[str, Any]]:
+        return [line for line in server.bench.log if line["event"] == event]
+
+    await server.says("a")
+    await server.says("b")
+    await until(lambda: len(told("audit")) == 2)
+    assert all(line["equal"] for line in told("audit"))
+    assert [model.users for model in server.table.models] == [0, 0, 0]
+    await server.says("a")
+    await server.http.post("/v1/models/a/unload")
+    await until(lambda: bool(told("not audited")))
+    assert "'a' is not loaded" in told("not audited")[0]["message"]
+    await looks.close()
+    await server.front.records.close()
+
+
+@in_loop
+async def test_an_adapter_stands_for_its_model(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.table.models[1].adapters = ("of b",)
+    listed = (await server.http.get("/v1/models")).json()["data"]
+    assert [(m["id"], m.get("parent")) for m in listed][1:3] == [("b", None), ("of b", "b")]
+    await server.says("of b")  # the fake one has no such adapter, but it is loaded
+    assert server.states == "b"
 
 
 @in_loop

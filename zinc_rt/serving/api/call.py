@@ -77,6 +77,7 @@ class Call:
         self.status = 0
         self.outcome = ""
         self.started = time.monotonic()
+        self.load_seconds = 0.0  # that it waited for its model
         self.record_id = ""  # of what is kept of it
         self.created = int(time.time())
         self.seed = 0

@@ -109,6 +109,11 @@ class ModelTable:
         return [model.service for model in self.models if model.service is not None]
 
     @property
+    def names(self) -> list[str]:
+        """Of the models, the one of each that answers carry."""
+        return [model.name for model in self.models]
+
+    @property
     def read_pictures(self) -> bool:
         """Whether one of the models reads pictures."""
         return any(model.pictures for model in self.models)
@@ -126,7 +131,7 @@ class ModelTable:
             return found
         if ANY_NAME in self._front.config.alias:
             return self.models[0]
-        known = ", ".join(model.name for model in self.models)
+        known = ", ".join(self.names)
         said = f"the model {name[:80]!r} does not exist; this server has {known[:2000]}"
         raise ApiError(404, said, param="model", code="model_not_found")
 
@@ -160,12 +165,14 @@ class ModelTable:
         model = self.find(name if isinstance(name, str) else None)
         call.facts["model"] = model.name
         model.users += 1
+        began = self._clock()
         try:
             async with call.attended():
                 service = await self._wait(model, call if streams and asked.stream is True else None)
         except BaseException:
             self._left(model)
             raise
+        call.load_seconds = self._clock() - began
         return service
 
     def leave(self, service: Service) -> None:

@@ -255,7 +255,7 @@ async def embed(service: Service, call: Call) -> None:
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors, total = await _vectors(service, call, [] if texts == [""] else texts, "input", request)
         took = int((monotonic() - call.started) * _NANO)
-        rest = {"total_duration": took, "load_duration": 0, "prompt_eval_count": total}
+        rest = {"total_duration": took, "load_duration": int(call.load_seconds * _NANO), "prompt_eval_count": total}
         await call.reply_json({"model": request.model, "embeddings": vectors, **rest})
 
 
@@ -420,7 +420,7 @@ def _end(call: Call, request: OllamaChat | OllamaGenerate) -> dict[str, Any]:
         "done": True,
         "done_reason": "length" if answer.finish == "length" else "stop",
         "total_duration": int((monotonic() - call.started) * _NANO),
-        "load_duration": 0,
+        "load_duration": int(call.load_seconds * _NANO),
         "prompt_eval_count": prompt_tokens(call.choices),
         "prompt_eval_duration": int(prefill * _NANO),
         "eval_count": completion_tokens(call.choices),

@@ -174,9 +174,9 @@ class Server:
 
     def _ready(self, info: EngineInfo | None) -> None:
         service = self.service
-        if info is None:
-            tell(service.log, "ready", url=self.url)
-        else:
+        if service.table is not None:
+            tell(service.log, "ready", url=self.url, models=service.table.names)
+        elif info is not None:
             tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
         if self._started is not None:
             self._started(self.url)

@@ -193,7 +193,7 @@ def make_service(
     log, path = shared.log, choice.path or built_in_model()
 
     def notify(line: str) -> None:
-        tell(log, "engine", message=line)
+        tell(log, "engine", message=line, **({} if front is None else {"model": config.alias[0]}))
 
     with GGUFFile.open(path) as file:
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
