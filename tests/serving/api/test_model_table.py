@@ -35,13 +35,15 @@ SIZE = 100
 class Asking(FakeClient):
     """Tells its plan before it loads. opens: loads once it is set."""
 
-    def __init__(self, admit: Admit, opens: asyncio.Event, fails: bool, **more: Any) -> None:
+    def __init__(
+        self, admit: Admit, opens: asyncio.Event, fails: bool, plan: Callable[[], Planned], **more: Any
+    ) -> None:
         super().__init__(**more)
-        self._admit, self._open, self._fails = admit, opens, fails
+        self._admit, self._open, self._fails, self._plan = admit, opens, fails, plan
         self.ended = False
 
     async def start(self) -> EngineInfo:
-        await self._admit(Planned(SIZE, None, False))
+        await self._admit(self._plan())
         await self._open.wait()
         if self._fails:
             raise ZincError("the file is damaged")
@@ -68,6 +70,7 @@ class Several:
         self.hashed.set()
         self.clients: dict[str, list[Asking]] = {"a": [], "b": [], "c": []}
         self.fails: set[str] = set()
+        self.card: int | None = None  # memory of a GPU, where models run on one
         self.now = 0.0
         hosted = [HostedModel((name,), self._open) for name in self.clients]
         self.table = ModelTable(self.front, hosted, **{"budget": 2 * SIZE, "clock": lambda: self.now, **table})
@@ -75,13 +78,18 @@ class Several:
     def _open(self, hosted: HostedModel, admit: Admit) -> Service:
         front, name = self.front, hosted.name
         ids = front.model.tokenizer.encode(f"I am {name}.", add_special=False)
-        client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
+        client: Any = Asking(admit, self.gate, name in self.fails, self._plan, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
         model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
         kept = front.records and RequestRecorder(front.records, name, partial(self._hash, name))
         return Service(
             front.config, client, model, front.log, front.tenants, front.keys, kept, hosted.metrics, front=front
         )
+
+    def _plan(self) -> Planned:
+        if self.card is None:
+            return Planned(SIZE, None, False)
+        return Planned(SIZE, self.card - SIZE * len(self.states), True)
 
     def _hash(self, name: str) -> str:
         assert self.hashed.wait(10)
@@ -161,6 +169,34 @@ async def test_the_least_recently_used_model_makes_room(bench: MakeBench) -> Non
     assert server.clients["b"][0].ended
     assert await server.says("b") == "I am b."
     assert len(server.clients["b"]) == 2
+
+
+@in_loop
+async def test_models_make_room_on_a_card(bench: MakeBench) -> None:
+    """Its memory is not what the server may use of the machine's."""
+    server = Several(bench, budget=1)
+    server.card = 2 * SIZE + SIZE // 2
+    for server.now, name in enumerate("aba"):
+        assert await server.says(name) == f"I am {name}."
+    assert await server.says("c") == "I am c."
+    assert server.states == "ac"
+    server.card = SIZE // 2
+    status, error = await server.says("b")
+    assert (status, error["code"]) == (503, "no_room")
+    assert server.states == ""
+
+
+@in_loop
+async def test_models_that_load_at_once_do_not_count_on_the_same_room(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.card = SIZE + SIZE // 2  # free as long as none of them has loaded
+    server.gate.clear()
+    asked = [asyncio.create_task(server.says(name)) for name in "ab"]
+    await until(lambda: any(task.done() for task in asked))
+    server.gate.set()
+    said = [await task for task in asked]
+    assert sorted(isinstance(one, str) for one in said) == [False, True], said
+    assert len(server.states) == 1
 
 
 @in_loop

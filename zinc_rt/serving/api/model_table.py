@@ -47,7 +47,7 @@ class HostedModel:
     what admits the plan. file: facts from its file; created: of that, seconds since 1970. adapters: names of those that
     it is started with. pictures: whether it reads some. service: None while it is not
     loaded. users: requests that have it, or wait for it. used: when the last one ended. idle: seconds after that until
-    it is unloaded, infinite for never. taken: bytes of memory that its plan has.
+    it is unloaded, infinite for never. taken: bytes of memory that its plan has; on_gpu: whether they are a GPU's.
     """
 
     names: tuple[str, ...]
@@ -62,6 +62,7 @@ class HostedModel:
     users: int = 0
     used: float = 0.0
     taken: int = 0
+    on_gpu: bool = False
     metrics: Metrics = field(default_factory=Metrics)
 
     @property
@@ -259,25 +260,26 @@ class ModelTable:
     async def _admit(self, model: HostedModel, plan: Planned) -> None:
         """Make room for a plan: unload models without requests, the least recently used first. Raises `ApiError`."""
         async with self._room:
-            freed = 0
-            while not self._fits(model, plan, freed):
-                idle = [one for one in self.models if one is not model and one.service is not None and not one.users]
+            model.on_gpu, freed = plan.on_gpu, 0
+            others = [one for one in self.models if one is not model and one.on_gpu == plan.on_gpu]
+            while not self._fits(plan, others, freed):
+                idle = [one for one in others if one.service is not None and not one.users]
                 if not idle:
-                    raise self._no_room(model, plan)
+                    raise self._no_room(model, plan, sum(one.taken for one in others))
                 victim = min(idle, key=lambda one: one.used)
                 freed += victim.taken
                 await self._unload(victim)
             model.taken = plan.total
 
-    def _fits(self, model: HostedModel, plan: Planned, freed: int) -> bool:
-        there = plan.available is None or plan.total <= plan.available + freed
-        return there and (plan.on_gpu or self._budget is None or plan.total + self._others(model) <= self._budget)
+    def _fits(self, plan: Planned, others: Sequence[HostedModel], freed: int) -> bool:
+        """Whether there is room for a plan. others: models in the same memory. freed: bytes of those just unloaded."""
+        # Those that still load have their room, but may not have touched it when the plan was made.
+        loading = sum(one.taken for one in others if one.service is None) if plan.on_gpu else 0
+        there = plan.available is None or plan.total + loading <= plan.available + freed
+        fits = self._budget is None or plan.total + sum(one.taken for one in others) <= self._budget
+        return there and (plan.on_gpu or fits)
 
-    def _others(self, model: HostedModel) -> int:
-        return sum(one.taken for one in self.models if one is not model)
-
-    def _no_room(self, model: HostedModel, plan: Planned) -> ApiError:
-        others = self._others(model)
+    def _no_room(self, model: HostedModel, plan: Planned, others: int) -> ApiError:
         limit = plan.available if plan.on_gpu or self._budget is None else self._budget
         said = f"the model {model.name!r} needs {format_bytes(plan.total)}, of {format_bytes(limit or 0)}"
         if not others:
