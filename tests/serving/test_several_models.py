@@ -136,6 +136,18 @@ def zinc(*words: object) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
 
 
+def test_emulated_gpus_give_the_same_bytes(models: Path, tmp_path: Path) -> None:
+    options = ("-m", models, "-c", "64", "-np", "2")
+    with started(tmp_path, *options) as server:
+        expected = stream(server.url, "beta", 1, 3)
+    with started(tmp_path, *options, "--device", "emu", "--idle-unload", "1h") as server:
+        assert [stream(server.url, name, 1, 3) for name in ("alpha", "beta")] == [expected] * 2
+        assert len(server.engines()) == 2
+        assert httpx.post(f"{server.url}/v1/models/alpha/unload").status_code == 200
+        assert len(server.engines()) == 1
+        assert '"emu: GPU kernels' in server.log
+
+
 def test_what_cannot_fit_is_refused_and_idle_models_are_unloaded(models: Path, tmp_path: Path) -> None:
     with started(tmp_path, "-m", models, "--models-memory", "50M") as server:
         answer = httpx.post(f"{server.url}/v1/completions", json={"model": "beta", "prompt": "A"}, timeout=SECONDS)

@@ -70,7 +70,7 @@ def _sorted(files: Iterable[RemoteFile]) -> tuple[Mapping[str, Sequence[RemoteFi
             continue
         part = PartName.parse(file.path)
         if part:
-            parts.setdefault((part.stem, part.count), {})[part.number] = file
+            parts.setdefault((part.stem, part.n_parts), {})[part.number] = file
         else:
             whole[file.path] = [file]
     lacking = []

@@ -10,11 +10,11 @@ _ENDING: Final = re.compile(r"\.gguf$", re.IGNORECASE)
 
 
 class PartName(NamedTuple):
-    """stem: the model's name, maybe with folders before it. number: of the part, from 1. count: of parts."""
+    """stem: the model's name, maybe with folders before it. number: of the part, from 1. n_parts: of the model."""
 
     stem: str
     number: int
-    count: int
+    n_parts: int
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
@@ -25,7 +25,7 @@ class PartName(NamedTuple):
     @property
     def ending(self) -> str:
         """What follows the model's name."""
-        return f"-{self.number:05d}-of-{self.count:05d}.gguf"
+        return f"-{self.number:05d}-of-{self.n_parts:05d}.gguf"
 
 
 def whole_stem(name: str) -> str:

@@ -19,9 +19,7 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.hub.resolve import AUTO, model_path, projectors_beside
 from zinc_rt.llm.adapters import lora_requests
-from zinc_rt.llm.embedding import pooling_of
 from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.hidden import ends_hidden
 from zinc_rt.models.ranking import ranks
 from zinc_rt.serving.api.served_model import ModelFile
 from zinc_rt.speculation.draft_model import check_vocabulary
@@ -93,16 +91,13 @@ class _Model:
         """Its graph. Raises `ModelError`."""
         return define(self.file)
 
-    @cached_property
+    @property
     def embeds(self) -> bool:
-        """Whether it makes vectors of texts: it is told to, or can do nothing else."""
-        if ranks(self.file.metadata):
-            return False
-        try:
-            definition = self.definition
-            return self._embeddings or ends_hidden(definition.graph) or pooling_of(self.file, definition) is not None
-        except ZincError:  # the first request for it is told
-            return False
+        """Whether it makes vectors of texts: it is told to, or its file says so. Its graph would say it later."""
+        data = self.file.metadata
+        name = data.get("general.architecture")
+        pools, causal = (data.get(f"{name}.{key}") for key in ("pooling_type", "attention.causal"))
+        return not ranks(data) and (self._embeddings or bool(pools) or causal is False)
 
     @property
     def generates(self) -> bool:

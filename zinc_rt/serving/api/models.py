@@ -74,8 +74,10 @@ def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
     if hosted.service is not None:
         found = _records(hosted.service)
     else:
-        found = [{"id": name, **plain} for name in hosted.names]
-        found += [{"id": name, **plain, "parent": hosted.name} for name in hosted.adapters]
+        architecture = hosted.file.metadata.get("general.architecture", "")
+        known = {**plain, "meta": {"architecture": architecture, "pictures": hosted.pictures}}
+        found = [{"id": name, **known} for name in hosted.names]
+        found += [{"id": name, **known, "parent": hosted.name} for name in hosted.adapters]
     return [{**record, "size": hosted.file.size, "status": {"value": hosted.state}} for record in found]
 
 

@@ -17,7 +17,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.llamacpp import fills_in
 from zinc_rt.serving.api.model_table import LATEST, HostedModel, table_of
 from zinc_rt.serving.api.requests import converted, read_json
-from zinc_rt.serving.api.served_model import ModelFile
+from zinc_rt.serving.api.served_model import ANY_NAME, ModelFile
 from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 
@@ -152,10 +152,10 @@ def _delete(service: Service, name: str) -> None:
 
 
 def _is_served(service: Service, name: str) -> bool:
-    """Whether one of the server's models has a name."""
+    """Whether one of the server's models, or of their adapters, has a name."""
     if (table := table_of(service)) is not None:
         return table.known(name) is not None
-    return plain(service, name) in service.model.names
+    return plain(service, name) in (*service.model.names, *(one.name for one in service.model.adapters.entries))
 
 
 def check_model(service: Service, name: str) -> None:
@@ -235,7 +235,7 @@ def _listed(name: str, created: int, file: ModelFile, digest: str) -> dict[str, 
 
 async def _pulled(service: Service, call: Call, name: str) -> AsyncGenerator[dict[str, Any]]:
     """What to tell while a model is downloaded. Raises `ApiError`."""
-    if _is_served(service, name):
+    if _is_served(service, name) or ANY_NAME in service.config.alias:
         yield {"status": "success"}
         return
     if not service.config.pulls:

@@ -193,7 +193,8 @@ def make_service(
     log, path = shared.log, choice.path or built_in_model()
 
     def notify(line: str) -> None:
-        tell(log, "engine", message=line, **({} if front is None else {"model": config.alias[0]}))
+        which: dict[str, Any] = {} if front is None else {"model": config.alias[0]}
+        tell(log, "engine", message=line, **which)
 
     with GGUFFile.open(path) as file:
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
