@@ -280,8 +280,7 @@ def test_a_projector_that_does_not_fit(mmproj: Path, tmp_path: Path) -> None:
     found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
     assert found.model.pictures is None  # it lies beside the model and is not its
     found.model.close()
-    other.unlink()
-    (tmp_path / "mmproj-story.gguf").symlink_to(mmproj)
+    (tmp_path / "mmproj-zzz.gguf").symlink_to(mmproj)  # behind the other one, and it fits
     found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
     assert found.model.pictures is not None
     found.model.close()

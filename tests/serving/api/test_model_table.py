@@ -360,6 +360,9 @@ async def test_an_adapter_stands_for_its_model(bench: MakeBench) -> None:
     assert [(m["id"], m.get("parent")) for m in listed][1:3] == [("b", None), ("of b", "b")]
     await server.says("of b")  # the fake one has no such adapter, but it is loaded
     assert server.states == "b"
+    for name, said in (("of b", "no adapter 'of b' is loaded"), ("of c", "the model 'of c' does not exist")):
+        answer = await server.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
+        assert (answer.status_code, said in answer.json()["error"]["message"]) == (404, True), answer.text
 
 
 @in_loop
