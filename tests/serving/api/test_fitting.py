@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from tests.vision import towers
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.fitting import FittedModel, fit_models
+from zinc_rt.serving.api.model_table import table_of
+from zinc_rt.serving.api.start import EngineChoice, Several
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +111,26 @@ def test_names_are_those_of_files(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "small.gguf", tmp_path / "more/large-00001-of-00001.gguf")
     with pytest.raises(UsageError, match="two models are called 'large'"):
         fit_models([folder / "large.gguf", tmp_path / "more/large-00001-of-00001.gguf"], {})
+
+
+def test_a_server_opens_models_with_what_fits(folder: Path, tmp_path: Path) -> None:
+    async def admit(plan: object) -> None:
+        """Nothing is loaded here."""
+
+    several = Several([folder / "small.gguf", folder / "heads.gguf"])
+    options = {"lora": [(str(folder / "x.gguf"), 0.0, "mine")], "mmproj": "auto"}
+    config = ServerConfig(alias=("*",), records=tmp_path / "r", log="json")
+    front = several.service(config, EngineChoice(options=options))
+    table = table_of(front)
+    assert table is not None
+    assert table.known("mine") is table.models[0]
+    assert table.find("any") is table.models[0]
+    hosted = table.models[0]
+    service = hosted.open(hosted, admit)
+    try:
+        service.model.check_name("any")
+        assert [one.name for one in service.model.adapters.entries] == ["mine"]
+        assert service.records is front.records is not None
+    finally:
+        asyncio.run(front.close())
+        asyncio.run(service.end())

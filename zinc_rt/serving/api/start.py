@@ -31,7 +31,7 @@ from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
 from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.served_adapters import ServedAdapters
-from zinc_rt.serving.api.served_model import ServedModel, fingerprint
+from zinc_rt.serving.api.served_model import ANY_NAME, ServedModel, fingerprint
 from zinc_rt.serving.api.server import Files, Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
@@ -147,7 +147,7 @@ class Several:
                 own = replace(
                     choice, path=model.path, options=dict(model.options), embeddings=model.embeds, admit=admit
                 )
-                named = replace(config, alias=model.names)
+                named = replace(config, alias=(*model.names, *(name for name in config.alias if name == ANY_NAME)))
                 files = Files(front.tenants, front.keys)
                 return make_service(named, own, replace(shared, files=files), front, hosted.metrics)
 
