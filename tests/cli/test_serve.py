@@ -22,6 +22,7 @@ from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.serving.api.config import ServerConfig
+from zinc_rt.serving.api.model_table import table_of
 from zinc_rt.serving.api.start import EngineChoice, make_service
 
 Zinc = Callable[..., Outcome]
@@ -80,7 +81,12 @@ def test_agents_are_told_a_name_that_the_server_has(
 ) -> None:
     def started(config: ServerConfig, choice: EngineChoice, told: Callable[[str], None], several: Any = None) -> int:
         told("http://here")
-        service = make_service(config, choice) if several is None else several.service(config, choice)
+        if several is not None:
+            table = table_of(several.service(config, choice))
+            assert table is not None
+            names.update(table.models[0].names)
+            return 0
+        service = make_service(config, choice)
         names.update(service.model.names)
         service.model.close()
         return 0

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.hub.cached import cached_models, find_one
-from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
+from zinc_rt.hub.choose import RemoteFile, choose, models_of, projector_for, projectors_for, quant_of
 from zinc_rt.hub.errors import HubError, NoSuchFile, UnknownModel
 from zinc_rt.hub.known import KNOWN
 from zinc_rt.hub.reference import REPOSITORY, HubModel, is_known, parse
@@ -206,3 +206,18 @@ def test_any_text_is_a_model_or_refused(text: str) -> None:
         return
     assert REPOSITORY.fullmatch(wanted.repo)
     assert ".." not in wanted.repo
+
+
+def test_the_likeliest_projector_is_first() -> None:
+    files = [
+        RemoteFile(name, 1)
+        for name in (
+            "mmproj-F32.gguf", "mmproj-F16.gguf", "mmproj-Other-VL-8B-Q8_0.gguf", "mmproj-Some-VL-4B-BF16.gguf",
+            "mmproj-Some-VL-8B-BF16.gguf", "b/mmproj-Some-VL-8B-F16.gguf", "Some-VL-8B-Q8_0.gguf",
+        )
+    ]  # fmt: skip
+    assert [file.path for file in projectors_for("Some-VL-8B-Q4_K_M-00001-of-00002.gguf", files)] == [
+        "mmproj-Some-VL-8B-BF16.gguf", "mmproj-Other-VL-8B-Q8_0.gguf", "mmproj-Some-VL-4B-BF16.gguf", "mmproj-F16.gguf",
+        "mmproj-F32.gguf", "b/mmproj-Some-VL-8B-F16.gguf",
+    ]  # fmt: skip
+    assert projector_for("plain.gguf", files[-1:]) is None

@@ -8,15 +8,15 @@ from typing import Any
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import StepReport
-from zinc_rt.serving import opening
+from zinc_rt.serving import load_engine
 
 _AT = 5
 """Turns of the engine until its card is lost: the prompt's, and a few tokens."""
 
 
 def open_core(path: str | None = None, *, marker: str, **options: Any) -> EngineCore:
-    """As `opening.open_core`. marker: a file that stands where a card was lost already."""
-    core = opening.open_core(path, **{**options, "device": "emu", "threads": None})
+    """As `load_engine.open_core`. marker: a file that stands where a card was lost already."""
+    core = load_engine.open_core(path, **{**options, "device": "emu", "threads": None})
     backend = core._engine._backend
     assert isinstance(backend, EmulatedBackend)
     turn, left = core.turn, [_AT]

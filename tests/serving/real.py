@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.pictures import RequestPictures, shown_part
+from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ServedModel, fingerprint
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
+from zinc_rt.serving.api.start import EngineChoice, make_client, open_records, sha256_of
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import ChatTemplate, Tokenizer
@@ -216,7 +217,9 @@ async def real(
         start = Start(factory, arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = ServerConfig(port=0, records=records, drain=SECONDS)
-    recorder = open_recorder(config, model or built_in_model(), "story", None, logger, projector=mmproj)
+    kept = open_records(config, logger)
+    hashes = (partial(sha256_of, None, path) for path in (model or built_in_model(), mmproj))
+    recorder = None if kept is None else RequestRecorder(kept, "story", *hashes)
     with GGUFFile.open(model or built_in_model()) as file:
         adapters = ServedAdapters.read(file, lora_requests(options.get("lora")), options.get("lora_slots"))
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2), adapters=adapters)

@@ -280,7 +280,7 @@ def test_a_full_disk_and_a_lock_lose_no_record(tmp_path: Path) -> None:
         async with real(records=path, n_slots=2) as server:
             recorder = server.service.recorder
             assert recorder is not None
-            store = recorder.store
+            store = recorder.records.store
             await server.until(lambda: recorder.identity is not None)
             expected = await server.say(SHORT)
             (pages,) = store._db.execute("pragma page_count").fetchone()
@@ -295,7 +295,7 @@ def test_a_full_disk_and_a_lock_lose_no_record(tmp_path: Path) -> None:
             assert await server.say(SHORT) == expected
             other.execute("rollback")
             other.close()
-            await asyncio.to_thread(recorder._writer.close, SECONDS)
+            await asyncio.to_thread(recorder.records._writer.close, SECONDS)
             assert any(line["event"] == "records are written again" for line in server.log)
             assert sum(day.requests for day in store.days()) == 33
             for ask in (bodies[0], bodies[-1], SHORT):

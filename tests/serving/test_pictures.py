@@ -234,7 +234,7 @@ def test_a_request_with_many_pixels_has_a_receipt_alone(
             found = []
             for name in names:
                 await server.until(lambda name=name: _kept(recorder, name))  # type: ignore[misc]
-                found.append(recorder.store.full_record(name))
+                found.append(recorder.records.store.full_record(name))
             assert found[0] is not None
             assert found[1] is None
             (told,) = [line for line in server.log if line["event"] == "receipt alone"]
@@ -245,7 +245,7 @@ def test_a_request_with_many_pixels_has_a_receipt_alone(
 
 def _kept(recorder: recording.RequestRecorder, name: str) -> bool:
     try:
-        recorder.store.receipt(name)
+        recorder.records.store.receipt(name)
     except UnknownRecord:
         return False
     return True
@@ -280,8 +280,7 @@ def test_a_projector_that_does_not_fit(mmproj: Path, tmp_path: Path) -> None:
     found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
     assert found.model.pictures is None  # it lies beside the model and is not its
     found.model.close()
-    other.unlink()
-    (tmp_path / "mmproj-story.gguf").symlink_to(mmproj)
+    (tmp_path / "mmproj-zzz.gguf").symlink_to(mmproj)  # behind the other one, and it fits
     found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
     assert found.model.pictures is not None
     found.model.close()

@@ -207,7 +207,7 @@ def replays(n: int, folder: Path) -> None:
             recorder = server.service.recorder
             assert recorder is not None
             await server.until(lambda: recorder.identity is not None)
-            await asyncio.to_thread(recorder._writer.close, 30)
+            await asyncio.to_thread(recorder.records._writer.close, 30)
             names = [f"{server.ids[id(ask)]}{'-1' if ask.body['n'] > 1 else ''}" for ask in asked]
             found = await asyncio.gather(*(server.http.post("/v1/zinc/replay", json={"id": name}) for name in names))
             assert [answer.json()["equal"] for answer in found] == [True] * n

@@ -232,11 +232,11 @@ def run(
 
 def _check_pictures(engine: GeneratingOptions) -> None:
     """Refuse pictures, before the model is loaded, where nothing reads them. Raises `UsageError`."""
-    from zinc_rt.hub.resolve import projector_beside
+    from zinc_rt.hub.resolve import projectors_beside
 
     if engine.no_mmproj:
         raise UsageError("--image needs the projector that --no-mmproj leaves out; give one of them")
-    if engine.mmproj is None and (engine.model is None or projector_beside(engine.model) is None):
+    if engine.mmproj is None and (engine.model is None or not projectors_beside(engine.model)):
         name = "the model in the package" if engine.model is None else str(engine.model)
         raise UsageError(f"no projector (mmproj-*.gguf) lies beside {name}: give it with --mmproj FILE")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +21,10 @@ from zinc_rt.cli.sampling_options import ServerSampling
 from zinc_rt.cli.server_options import SERVER, ServerOptions
 from zinc_rt.cli.several import devices_of, serve_each
 from zinc_rt.cli.terminal import write
+from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
+from zinc_rt.utils.durations import seconds_of
 
 Parallel = Annotated[
     int,
@@ -91,6 +93,29 @@ Models = Annotated[
         show_default=False,
     ),
 ]
+ServedMmproj = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mmproj",
+        metavar="[MODEL=]FILE",
+        help="A projector (mmproj-*.gguf), with which a model reads pictures; of several models, those that it fits, or"
+        " MODEL; once for each. Default: the one beside a model's file.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+ServedDraft = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-md",
+        "--model-draft",
+        metavar="[MODEL=]FILE",
+        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of a model's own"
+        " block or assistant, for --spec mtp. Of several models, for those that it fits, or MODEL; once for each.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
 IdleUnload = Annotated[
     str | None,
     typer.Option(
@@ -128,19 +153,37 @@ AgentLines = Annotated[
 class ServedOptions(GeneratingOptions):
     """What runs the models of a server, and which ones these are."""
 
-    model: Models = None  # type: ignore[assignment]  # a list, where other verbs take one
+    model: Models = None  # type: ignore[assignment]  # lists, where other verbs take one
+    mmproj: ServedMmproj = None  # type: ignore[assignment]
+    model_draft: ServedDraft = None  # type: ignore[assignment]
     idle_unload: IdleUnload = None
     models_memory: ModelsMemory = None
 
-    def files(self) -> list[Path]:
-        """The files that are named, those of folders in the order of their names. Raises `UsageError`."""
-        from zinc_rt.hub.choose import begins_model
+    def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
+        """See `EngineOptions.load_options`. Of several models, `mmproj` and `draft_model` are lists: see `fit_models`.
 
+        Raises `UsageError`.
+        """
+        projectors, drafts, several = self.mmproj or [], self.model_draft or [], self.several
+        if not several and max(len(projectors), len(drafts)) > 1:
+            raise UsageError("--mmproj and --model-draft are given once each where there is one model")
+        only: dict[str, Any] = {
+            "mmproj": projectors[0] if projectors else None,
+            "model_draft": drafts[0] if drafts and not several else None,
+        }
+        made = GeneratingOptions.load_options(replace(self, **only), verbosity)
+        if several:
+            made |= {name: files for name, files in (("mmproj", projectors), ("draft_model", drafts)) if files}
+        return made
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The files that are named, and the models of folders in the order of their names. Raises `UsageError`."""
         found: list[Path] = []
         given: list[Path] = self.model or []
         for path in given:
             if path.is_dir():
-                inside = sorted(one for one in path.rglob("*.gguf") if begins_model(one.name))
+                inside = sorted(filter(_is_model, path.rglob("*.gguf")))
                 if not inside:
                     raise UsageError(f"{path} has no model files (*.gguf)")
                 found += inside
@@ -149,18 +192,18 @@ class ServedOptions(GeneratingOptions):
         return list(dict.fromkeys(found))
 
     @property
-    def unloads(self) -> bool:
-        """Whether an option is given by which models are unloaded: a single one is loaded when asked for then, too."""
-        return self.idle_unload is not None or self.models_memory is not None
+    def several(self) -> bool:
+        """Whether models are loaded when asked for: so is a single one where an option says when it is unloaded."""
+        return len(self.files) > 1 or self.idle_unload is not None or self.models_memory is not None
 
     def idle(self) -> float | None:
         """Seconds after which an idle model is unloaded. Raises `UsageError`."""
         if self.idle_unload is None:
             return None
-        said = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", self.idle_unload)
-        if said is None or not float(said[1]):
+        seconds = seconds_of(self.idle_unload)
+        if seconds is None or seconds <= 0:
             raise UsageError(f"--idle-unload is {show(self.idle_unload)}; it must be a time above 0, as 10m, 90s or 2h")
-        return float(said[1]) * {"s": 1, "m": 60, "h": 3600}[said[2] or "s"]
+        return seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,12 +247,11 @@ def serve(
     come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     server.check()
-    paths = engine.files()
+    paths = engine.files
     if engine.hub is not None and paths:
         raise UsageError(f"models given by -m {paths[0]} and by -hf {engine.hub}; pass only one of the options")
-    several = len(paths) > 1 or engine.unloads
-    if several:
-        _check_several(engine, server, adapters)
+    if several := engine.several:
+        _check_several(engine, server)
     defaults = sampling.params()
 
     def first() -> Path | None:
@@ -249,24 +291,33 @@ def serve(
     )
 
 
+def _is_model(path: Path) -> bool:
+    """Whether a file in a folder is a model: not another part, nor what its name or itself says is something else.
+
+    Raises `GGUFError` for one that cannot be read.
+    """
+    from zinc_rt.gguf import GGUFFile
+    from zinc_rt.hub.choose import begins_model
+
+    if not begins_model(path.name):
+        return False
+    with GGUFFile.open(path) as file:
+        return bool(file.metadata.get("general.type", "model") == "model")
+
+
 def _name(path: Path | None, several: bool) -> str:
     """The name by which a server without aliases knows a file; None is the one in the package."""
     from zinc_rt.llm.load import built_in_model
-    from zinc_rt.serving.api.start import first_part_name
+    from zinc_rt.utils.part_name import whole_stem
 
     path = path or built_in_model()
-    return first_part_name(path) if several else path.stem
+    return whole_stem(path.name) if several else path.stem
 
 
-def _check_several(engine: ServedOptions, server: ServerOptions, adapters: ServedAdapterOptions) -> None:
+def _check_several(engine: ServedOptions, server: ServerOptions) -> None:
     """Raises `UsageError` for options that are of a single model."""
     given = {
-        "--records": server.records is not None,
         "--one-process": server.one_process,
-        "--mmproj": engine.mmproj is not None,
-        "--model-draft": engine.model_draft is not None,
-        "--lora": bool(engine.lora or engine.lora_scaled),
-        "--lora-modules": bool(adapters.lora_modules),
         "--alias": bool(set(server.names) - {"*"}),
         "a list of --device": bool(devices_of(engine.device)),
     }

@@ -11,6 +11,7 @@ from zinc_rt.gguf.errors import FileAccessError, GGUFError
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
 from zinc_rt.utils.checks import printable, show
+from zinc_rt.utils.part_name import PartName
 
 NUMBER: Final = "split.no"
 COUNT: Final = "split.count"
@@ -31,7 +32,7 @@ def open_parts(path: str | os.PathLike[str]) -> list[GGUFPart]:
             return parts
         stem = _stem(first, count)
         for number in range(1, count):
-            parts.append(_open_part(f"{stem}{_ending(number, count)}", number, first, count))
+            parts.append(_open_part(f"{stem}{PartName(stem, number + 1, count).ending}", number, first, count))
     except BaseException:
         for part in parts:
             part.close()
@@ -71,7 +72,7 @@ def _stem(first: GGUFPart, count: int) -> str:
     number = get(first.metadata, NUMBER, int)
     if not 0 <= number < count:
         raise _mismatch(first, f"is part {number + 1} of {count} by its key {NUMBER}")
-    ending = _ending(number, count)
+    ending = PartName("", number + 1, count).ending
     if not first.path.endswith(ending):
         raise GGUFError(
             f"is part {number + 1} of {count} of a split model, so its name must end in {ending}; the other parts are"
@@ -84,13 +85,9 @@ def _stem(first: GGUFPart, count: int) -> str:
         raise GGUFError(
             f"is part {number + 1} of {count} of a split model",
             path=first.shown_path,
-            hint=f"open the first part, {printable(os.path.basename(stem) + _ending(0, count))}",
+            hint=f"open the first part, {printable(os.path.basename(stem) + PartName(stem, 1, count).ending)}",
         )
     return stem
-
-
-def _ending(number: int, count: int) -> str:
-    return f"-{number + 1:05d}-of-{count:05d}.gguf"
 
 
 def _open_part(path: str, number: int, first: GGUFPart, count: int) -> GGUFPart:

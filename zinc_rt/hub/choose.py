@@ -11,10 +11,10 @@ from typing import Final
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.hub.errors import NoSuchFile
 from zinc_rt.hub.reference import HubModel
+from zinc_rt.utils.part_name import PartName, whole_stem
 
 USUAL: Final = ("Q4_K_M", "MXFP4", "Q4_0", "Q5_K_M", "Q8_0", "Q6_K")
 """Formats in the order in which one is taken where none was asked for."""
-_PART: Final = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"mmproj|imatrix|^mtp-")
 """Files beside models: image towers, statistics, heads that guess for another file."""
 PROJECTOR: Final = re.compile(r"mmproj.*\.gguf$")
@@ -41,9 +41,7 @@ class RemoteFile:
 
 def quant_of(path: str) -> str:
     """The format that a file's name tells, in capitals; empty where it tells none."""
-    name = path.rpartition("/")[2].removesuffix(".gguf").removesuffix(".GGUF")
-    part = _PART.match(name + ".gguf")
-    found = [m["quant"].upper() for m in _FORMAT.finditer(part["stem"] if part else name)]
+    found = [m["quant"].upper() for m in _FORMAT.finditer(whole_stem(path.rpartition("/")[2]))]
     return found[-1] if found else ""
 
 
@@ -55,8 +53,8 @@ def models_of(files: Iterable[RemoteFile]) -> Mapping[str, Sequence[RemoteFile]]
 
 def begins_model(name: str) -> bool:
     """Whether a file is a model, or the first part of one, by its name alone."""
-    part = _PART.match(name)
-    return _is_model(name) and (part is None or int(part["number"]) == 1)
+    part = PartName.parse(name)
+    return _is_model(name) and (part is None or part.number == 1)
 
 
 def _is_model(name: str) -> bool:
@@ -70,9 +68,9 @@ def _sorted(files: Iterable[RemoteFile]) -> tuple[Mapping[str, Sequence[RemoteFi
     for file in files:
         if not _is_model(file.path.rpartition("/")[2]):
             continue
-        part = _PART.match(file.path)
+        part = PartName.parse(file.path)
         if part:
-            parts.setdefault((part["stem"], int(part["count"])), {})[int(part["number"])] = file
+            parts.setdefault((part.stem, part.n_parts), {})[part.number] = file
         else:
             whole[file.path] = [file]
     lacking = []
@@ -120,19 +118,31 @@ def choose(wanted: HubModel, files: Iterable[RemoteFile]) -> Sequence[RemoteFile
 
 
 def projector_for(model: str, files: Iterable[RemoteFile]) -> RemoteFile | None:
-    """Of the files beside a model, its projector: what makes it read pictures. None where there is none.
+    """The first of `projectors_for`, None where there is none."""
+    return next(iter(projectors_for(model, files)), None)
 
-    model: the path of its first file. One in the model's folder goes before others, and F16 before other formats.
+
+def projectors_for(model: str, files: Iterable[RemoteFile]) -> Sequence[RemoteFile]:
+    """Of the files beside a model, what may be its projector: what makes it read pictures. The likeliest is first.
+
+    model: the path of its first file. One in the model's folder goes before others, then one whose name has more of the
+    model's words, then F16 before other formats.
     """
-    folder = model.rpartition("/")[0]
+    folder, _, own = model.rpartition("/")
+    words = _words(own)
 
-    def order(file: RemoteFile) -> tuple[bool, int, str]:
+    def order(file: RemoteFile) -> tuple[bool, int, int, str]:
         quant = quant_of(file.path)
         rank = PROJECTOR_FORMATS.index(quant) if quant in PROJECTOR_FORMATS else len(PROJECTOR_FORMATS)
-        return file.path.rpartition("/")[0] != folder, rank, file.path
+        there, _, name = file.path.rpartition("/")
+        return there != folder, -len(words & _words(name)), rank, file.path
 
-    names = [file for file in files if PROJECTOR.search(file.path.rpartition("/")[2].lower())]
-    return min(names, key=order, default=None)
+    return sorted((file for file in files if PROJECTOR.search(file.path.rpartition("/")[2].lower())), key=order)
+
+
+def _words(name: str) -> frozenset[str]:
+    """The words of a file's name but for formats."""
+    return frozenset(re.split(r"[-._\s]+", _FORMAT.sub("-", whole_stem(name)).lower())) - {""}
 
 
 def _plain(quant: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,14 +46,14 @@ def _is_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or "\0" in text
 
 
-def projector_beside(model: str | Path) -> Path | None:
-    """The projector in the folder of a model's file; None where there is none."""
-    from zinc_rt.hub.choose import RemoteFile, projector_for
+def projectors_beside(model: str | Path) -> Sequence[Path]:
+    """What may be the projector of a model's file, of the files in its folder; the likeliest is first."""
+    from zinc_rt.hub.choose import RemoteFile, projectors_for
 
     folder, name = os.path.split(os.path.abspath(model))
     try:
         names = [entry.name for entry in os.scandir(folder) if entry.name.lower().endswith(".gguf")]
     except OSError:
-        return None
-    found = projector_for(name, [RemoteFile(other, 0) for other in names if other != name])
-    return None if found is None else Path(folder, found.path)
+        return ()
+    found = projectors_for(name, [RemoteFile(other, 0) for other in names if other != name])
+    return [Path(folder, file.path) for file in found]

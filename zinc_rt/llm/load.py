@@ -19,7 +19,7 @@ from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, Dev
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
-from zinc_rt.hub.resolve import AUTO, model_path, projector_beside
+from zinc_rt.hub.resolve import AUTO, model_path, projectors_beside
 from zinc_rt.lang.target import host_targets
 from zinc_rt.llm.adapters import Lora, adapter_slots
 from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, pooling_of
@@ -274,20 +274,22 @@ def open_projector(
     """
     from zinc_rt.vision.projector import with_projector
 
-    beside = projector_beside(path) if mmproj == AUTO else Path(mmproj)
-    if beside is None:
-        return None
-    shown: GGUFFile | None = None
-    try:
-        shown = GGUFFile.open(beside)
-        return shown, *with_projector(definition, file, shown)
-    except BaseException as error:
-        if shown is not None:
-            shown.close()
-        if mmproj != AUTO or not isinstance(error, ZincError):
-            raise
-        notify(f"no pictures: {error}")
-        return None
+    candidates = projectors_beside(path) if mmproj == AUTO else [Path(mmproj)]
+    reasons: list[str] = []
+    for candidate in candidates:
+        shown: GGUFFile | None = None
+        try:
+            shown = GGUFFile.open(candidate)
+            return shown, *with_projector(definition, file, shown)
+        except BaseException as error:
+            if shown is not None:
+                shown.close()
+            if mmproj != AUTO or not isinstance(error, ZincError):
+                raise
+            reasons.append(str(error))
+    if reasons:
+        notify(f"no pictures: {reasons[0]}")
+    return None
 
 
 def shared_slots(options: Options, definition: ModelDefinition) -> Options:

@@ -30,8 +30,8 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def auditor(bench: Bench, one_of: int) -> Auditor:
-    assert bench.service.recorder is not None
-    return Auditor(bench.service, bench.service.recorder, one_of, quiet=0.02)
+    assert bench.service.records is not None
+    return Auditor(bench.service, bench.service.records, one_of, quiet=0.02)
 
 
 def test_one_of_so_many_is_computed_again(served: ServedModel, tmp_path: Path) -> None:

@@ -143,16 +143,15 @@ def test_records_that_end_by_an_error_are_told(tmp_path: Path) -> None:
 
 
 def test_audits_that_end_by_an_error_make_the_server_unhealthy(bench: MakeBench) -> None:
-    class RequestRecorder:
+    class NoRecords:
         kept: Callable[[str], None]
-        identity = None
         store = None  # no record can be read: an `AttributeError`
 
     async def go() -> None:
-        b, recorder = bench(), RequestRecorder()
-        looks = Auditor(b.service, recorder, 1, quiet=0.001)  # type: ignore[arg-type]
+        b, records = bench(), NoRecords()
+        looks = Auditor(b.service, records, 1, quiet=0.001)  # type: ignore[arg-type]
         assert (await b.http.get("/health")).status_code == 200
-        recorder.kept("a")
+        records.kept("a")
         await until(lambda: b.service.background.wrong)
         ill = await b.http.get("/health")
         assert ill.status_code == 503

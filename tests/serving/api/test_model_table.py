@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +19,14 @@ from tests.serving.api.fake import FakeClient
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api import model_table
+from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
+from zinc_rt.serving.api.keys import add_key, read_keys
 from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.records.chain import check_chain
+from zinc_rt.serving.records.store import RecordStore
 from zinc_rt.serving.wire import Planned
 
 SIZE = 100
@@ -27,13 +35,15 @@ SIZE = 100
 class Asking(FakeClient):
     """Tells its plan before it loads. opens: loads once it is set."""
 
-    def __init__(self, admit: Admit, opens: asyncio.Event, fails: bool, **more: Any) -> None:
+    def __init__(
+        self, admit: Admit, opens: asyncio.Event, fails: bool, plan: Callable[[], Planned], **more: Any
+    ) -> None:
         super().__init__(**more)
-        self._admit, self._open, self._fails = admit, opens, fails
+        self._admit, self._open, self._fails, self._plan = admit, opens, fails, plan
         self.ended = False
 
     async def start(self) -> EngineInfo:
-        await self._admit(Planned(SIZE, None, False))
+        await self._admit(self._plan())
         await self._open.wait()
         if self._fails:
             raise ZincError("the file is damaged")
@@ -46,14 +56,21 @@ class Asking(FakeClient):
 class Several:
     """A server of three models, a, b and c, of which two fit; c cannot be loaded where `fails`."""
 
-    def __init__(self, make: MakeBench, tenants: TenantConfigs | None = None, **table: Any) -> None:
+    def __init__(
+        self, make: MakeBench, tenants: TenantConfigs | None = None, records: Path | None = None, **table: Any
+    ) -> None:
         self.bench = make(tenants=tenants)
         self.front, self.http = self.bench.service, self.bench.http
+        if records is not None:
+            self.front.records = ServerRecords(records, 1 << 20, self.front.log)
         self.gate = asyncio.Event()
         self.gate.set()
         self.step: asyncio.Semaphore | None = None
+        self.hashed = threading.Event()  # hashes of files are there
+        self.hashed.set()
         self.clients: dict[str, list[Asking]] = {"a": [], "b": [], "c": []}
         self.fails: set[str] = set()
+        self.card: int | None = None  # memory of a GPU, where models run on one
         self.now = 0.0
         hosted = [HostedModel((name,), self._open) for name in self.clients]
         self.table = ModelTable(self.front, hosted, **{"budget": 2 * SIZE, "clock": lambda: self.now, **table})
@@ -61,10 +78,22 @@ class Several:
     def _open(self, hosted: HostedModel, admit: Admit) -> Service:
         front, name = self.front, hosted.name
         ids = front.model.tokenizer.encode(f"I am {name}.", add_special=False)
-        client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
+        client: Any = Asking(admit, self.gate, name in self.fails, self._plan, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
         model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
-        return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)
+        kept = front.records and RequestRecorder(front.records, name, partial(self._hash, name))
+        return Service(
+            front.config, client, model, front.log, front.tenants, front.keys, kept, hosted.metrics, front=front
+        )
+
+    def _plan(self) -> Planned:
+        if self.card is None:
+            return Planned(SIZE, None, False)
+        return Planned(SIZE, self.card - SIZE * len(self.states), True)
+
+    def _hash(self, name: str) -> str:
+        assert self.hashed.wait(10)
+        return f"{name}0" * 32
 
     @property
     def states(self) -> str:
@@ -82,7 +111,7 @@ class Several:
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Run a test on an event loop of its own, for 20 seconds at the most."""
 
-    @functools.wraps(test)
+    @wraps(test)
     def run(**given: Any) -> None:
         async def limited() -> None:
             await asyncio.wait_for(test(**given), 20)
@@ -144,6 +173,34 @@ async def test_the_least_recently_used_model_makes_room(bench: MakeBench) -> Non
 
 
 @in_loop
+async def test_models_make_room_on_a_card(bench: MakeBench) -> None:
+    """Its memory is not what the server may use of the machine's."""
+    server = Several(bench, budget=1)
+    server.card = 2 * SIZE + SIZE // 2
+    for server.now, name in enumerate("aba"):
+        assert await server.says(name) == f"I am {name}."
+    assert await server.says("c") == "I am c."
+    assert server.states == "ac"
+    server.card = SIZE // 2
+    status, error = await server.says("b")
+    assert (status, error["code"]) == (503, "no_room")
+    assert server.states == ""
+
+
+@in_loop
+async def test_models_that_load_at_once_do_not_count_on_the_same_room(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.card = SIZE + SIZE // 2  # free as long as none of them has loaded
+    server.gate.clear()
+    asked = [asyncio.create_task(server.says(name)) for name in "ab"]
+    await until(lambda: any(task.done() for task in asked))
+    server.gate.set()
+    said = [await task for task in asked]
+    assert sorted(isinstance(one, str) for one in said) == [False, True], said
+    assert len(server.states) == 1
+
+
+@in_loop
 async def test_a_model_with_requests_is_not_unloaded(bench: MakeBench) -> None:
     server = Several(bench, budget=SIZE, idle=0.0)
     server.step = asyncio.Semaphore(0)
@@ -162,6 +219,151 @@ async def test_a_model_with_requests_is_not_unloaded(bench: MakeBench) -> None:
     server.now = 1.0
     await until(lambda: server.states == "")
     await server.front.background.close()
+
+
+async def asks(server: Several, name: str, keep_alive: object, **more: Any) -> Any:
+    """What Ollama's interface answers to a request that says how long the model stays."""
+    body = {"model": name, "stream": False, "keep_alive": keep_alive, **more}
+    return (await server.http.post("/api/generate", json=body)).json()
+
+
+async def expires(server: Several) -> dict[str, float]:
+    """Seconds until loaded models are unloaded."""
+    now = datetime.now(UTC)
+    found = (await server.http.get("/api/ps")).json()["models"]
+    return {one["model"]: (datetime.fromisoformat(one["expires_at"]) - now).total_seconds() for one in found}
+
+
+@in_loop
+async def test_a_request_says_how_long_its_model_stays(bench: MakeBench) -> None:
+    server = Several(bench, idle=60.0)
+    server.table.watch(server.front.background)
+    for name, kept in (("a", "5m"), ("b", -1)):
+        assert (await asks(server, name, kept, prompt="Hi"))["response"] == f"I am {name}."
+    left = await expires(server)
+    assert left["a:latest"] == pytest.approx(300, abs=5)
+    assert left["b:latest"] > 1e9
+    await asks(server, "a", None, prompt="Hi")  # it holds on
+    assert (await expires(server))["a:latest"] == pytest.approx(300, abs=5)
+    server.now = 299.0
+    server.table._left_alone.set()
+    await asyncio.sleep(0.01)
+    assert server.states == "ab"
+    server.now = 300.0
+    server.table._left_alone.set()
+    await until(lambda: server.states == "b")
+    said = await asks(server, "b", 0)
+    assert said["done_reason"] == "unload"
+    await until(lambda: server.states == "")
+    assert (await asks(server, "b", "3s"))["done_reason"] == "load"
+    await server.says("a")
+    assert (await expires(server))["a:latest"] == pytest.approx(60, abs=5)  # as the server was started
+    assert "keep_alive is 'soon'" in (await asks(server, "b", "soon"))["error"]
+    await server.front.background.close()
+
+
+@in_loop
+async def test_tenants_do_not_say_how_long_a_model_stays(bench: MakeBench, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = add_key(file, "acme")
+    server = Several(bench)
+    server.front.keys = read_keys(file)
+    server.table.watch(server.front.background)
+    server.http.headers["authorization"] = f"Bearer {key}"
+    body = {"model": "a", "prompt": "Hi", "stream": False, "keep_alive": 0}
+    answer = await server.http.post("/api/generate", json=body)
+    assert (answer.json()["response"], answer.headers["x-zinc-ignored"]) == ("I am a.", "keep_alive")
+    await asyncio.sleep(0.01)
+    assert server.states == "a"
+    await server.front.background.close()
+
+
+async def written(server: Several, n: int) -> list[str]:
+    """The ids of the requests in the chain, once there are so many."""
+    while len(found := (await server.http.get("/v1/worldline/tail?n=99")).json()["entries"]) < n:
+        await asyncio.sleep(0.01)
+    assert check_chain(found).faults == ()
+    return [entry["manifest"]["computation"]["request"] for entry in found]
+
+
+@in_loop
+async def test_all_models_have_one_chain(bench: MakeBench, tmp_path: Path) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    for name in "abab":
+        await server.says(name)
+    await server.http.post("/v1/models/a/unload")  # what it said is kept, and so it is where its hash comes late
+    ids = await written(server, 4)
+    entries = [(await server.http.get(f"/v1/zinc/receipts/{name}")).json()["entry"]["manifest"] for name in ids]
+    assert [entry["computation"]["model_name"] for entry in entries] == list("abab")
+    assert server.states == "b"
+    for name in ids:
+        found = await server.http.post("/v1/zinc/replay", json={"id": name})
+        assert found.json()["equal"] is True, found.text
+    assert server.states == "ab"  # a replay loads its model
+    server.clients["a"][-1].script = lambda _: [1, 2]
+    assert [(await server.http.post("/v1/zinc/replay", json={"id": name})).json()["equal"] for name in ids] == [
+        False,
+        True,
+    ] * 2
+    server.table.models = server.table.models[1:]
+    gone = await server.http.post("/v1/zinc/replay", json={"id": ids[0]})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+    assert server.front.records is not None
+    await server.front.records.close()
+    store = RecordStore(tmp_path / "r")
+    assert [store.record(name).model.sha256[:2] for name in ids] == ["a0", "b0"] * 2
+    assert [store.answered(name) for name in ids] == [("default", name) for name in "abab"]
+
+
+@in_loop
+async def test_what_a_model_said_is_kept_though_its_hash_comes_when_it_is_gone(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    server.hashed.clear()
+    await server.says("a")
+    await server.http.post("/v1/models/a/unload")
+    assert (await server.http.get("/v1/worldline")).json()["entries"] == 0
+    server.hashed.set()
+    await written(server, 1)
+    assert server.front.records is not None
+    assert server.front.records.unsettled == set()
+    await server.front.records.close()
+
+
+@in_loop
+async def test_audits_look_at_models_that_are_loaded(bench: MakeBench, tmp_path: Path) -> None:
+    server = Several(bench, records=tmp_path / "r")
+    assert server.front.records is not None
+    looks = Auditor(server.front, server.front.records, 1, quiet=0.02)
+
+    def told(event: str) -> list[dict[str, Any]]:
+        return [line for line in server.bench.log if line["event"] == event]
+
+    await server.says("a")
+    await server.says("b")
+    await until(lambda: len(told("audit")) == 2)
+    assert all(line["equal"] for line in told("audit"))
+    assert [model.users for model in server.table.models] == [0, 0, 0]
+    await server.says("a")
+    await server.http.post("/v1/models/a/unload")
+    await until(lambda: bool(told("not audited")))
+    assert "'a' is not loaded" in told("not audited")[0]["message"]
+    await looks.close()
+    await server.front.records.close()
+
+
+@in_loop
+async def test_an_adapter_stands_for_its_model(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.table.models[1].adapters = ("of b",)
+    listed = (await server.http.get("/v1/models")).json()["data"]
+    assert [(m["id"], m.get("parent")) for m in listed][1:3] == [("b", None), ("of b", "b")]
+    await server.says("of b")  # the fake one has no such adapter, but it is loaded
+    assert server.states == "b"
+    for name, said in (("of b", "no adapter 'of b' is loaded"), ("of c", "the model 'of c' does not exist")):
+        answer = await server.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
+        assert (answer.status_code, said in answer.json()["error"]["message"]) == (404, True), answer.text
 
 
 @in_loop

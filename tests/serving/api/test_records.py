@@ -19,7 +19,7 @@ from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
 from zinc_rt.serving.api.keys import ApiKeys, add_key, read_keys
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.chain import check_chain
@@ -42,13 +42,14 @@ async def server(
     ids = served.tokenizer.encode(SAYS, add_special=False)
     client, log = FakeClient(lambda request: ids), io.StringIO()
     logger = make_logger(log)
-    recorder = RequestRecorder(path, 1 << 20, "story", sha if callable(sha) else lambda: sha, logger)
+    records = ServerRecords(path, 1 << 20, logger)
+    recorder = RequestRecorder(records, "story", sha if callable(sha) else lambda: sha)
     service = Service(ServerConfig(), client, served, logger, tenants, keys, recorder)  # type: ignore[arg-type]
     service.loaded(INFO)
     service.model = served  # of its own context, for all tests alike
     bench = Bench(service, client, log)
     yield bench
-    await recorder.close()
+    await records.close()
 
 
 async def kept(bench: Bench) -> None:
@@ -57,7 +58,7 @@ async def kept(bench: Bench) -> None:
     assert recorder is not None
     while recorder.identity is None:
         await asyncio.sleep(0.01)
-    await asyncio.to_thread(recorder._writer.close, 30)
+    await asyncio.to_thread(recorder.records._writer.close, 30)
 
 
 def replay(bench: Bench, request_id: str, **headers: str) -> asyncio.Future[httpx.Response]:

@@ -16,7 +16,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import converted, read_json
 from zinc_rt.serving.api.served_adapters import LoraScale
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.service import AskedModel, Service
 from zinc_rt.serving.request_log import AdapterRefused
 from zinc_rt.utils.checks import show
 
@@ -24,16 +24,24 @@ _TEXT = b"text/plain; charset=utf-8"
 
 
 class LoadRequest(msgspec.Struct, kw_only=True):
-    """A file on the server's machine, and the name by which requests choose it."""
+    """A file on the server's machine, and the name by which requests choose it. model: of several, the first by
+    default.
+    """
 
     lora_name: str
     lora_path: str
+    model: str | None = None
 
 
 class UnloadRequest(msgspec.Struct, kw_only=True):
     """An adapter by its name."""
 
     lora_name: str
+
+
+async def named_by_adapter(front: Service, call: Call) -> AskedModel:
+    """The model that has an adapter. Raises `ApiError`."""
+    return AskedModel(converted(read_json(await call.body()), UnloadRequest).lora_name)
 
 
 async def show_adapters(service: Service, call: Call) -> None:

@@ -75,8 +75,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/api/embed", ollama.embed, body=ollama.OllamaEmbed, fields=ollama.EMBED),
     Endpoint("POST", "/api/embeddings", ollama.embeddings, body=ollama.OllamaEmbeddings, fields=ollama.EMBEDDINGS),
     Endpoint("POST", "/api/show", ollama_models.show, counted=False, body=ollama_models.OllamaModel),
-    Endpoint("POST", "/api/pull", ollama_models.pull, body=ollama_models.OllamaModel),
-    Endpoint("DELETE", "/api/delete", ollama_models.delete, body=ollama_models.OllamaModel),
+    Endpoint("POST", "/api/pull", ollama_models.pull, body=ollama_models.OllamaModel, of_model=False),
+    Endpoint("DELETE", "/api/delete", ollama_models.delete, body=ollama_models.OllamaModel, of_model=False),
     Endpoint("GET", "/api/tags", ollama_models.tags, counted=False),
     Endpoint("GET", "/api/ps", ollama_models.running, counted=False),
     Endpoint("GET", "/api/version", ollama_models.version, counted=False),
@@ -92,7 +92,13 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False, of_model=True),
     Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False, of_model=True),
     Endpoint("POST", "/v1/load_lora_adapter", adapters.load_adapter, body=adapters.LoadRequest),
-    Endpoint("POST", "/v1/unload_lora_adapter", adapters.unload_adapter, body=adapters.UnloadRequest),
+    Endpoint(
+        "POST",
+        "/v1/unload_lora_adapter",
+        adapters.unload_adapter,
+        body=adapters.UnloadRequest,
+        naming=adapters.named_by_adapter,
+    ),
     Endpoint("POST", "/v1/models/{id:path}/load", models.load, counted=False),
     Endpoint("POST", "/v1/models/{id:path}/unload", models.unload, counted=False),
     Endpoint("GET", "/v1/models", models.models, counted=False),
@@ -104,7 +110,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
     Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
     Endpoint("GET", "/metrics", health.metrics, counted=False),
-    Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest, of_model=False),
+    Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest, naming=replays.named_in_record),
     Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
     Endpoint("GET", "/v1/worldline", replays.chain, counted=False),
     Endpoint("GET", "/v1/worldline/tail", replays.chain_tail, counted=False),
@@ -126,9 +132,7 @@ class App:
         if scope["type"] != "http":
             return
         service = self.service
-        model = self.service.model
-        reads, limits = model.pictures is not None, self.service.tenants.limits
-        call = Call(scope, receive, send, limits, model.fingerprint, reads, self.service.large)
+        call = Call(scope, receive, send, service.tenants.limits, service.reads_pictures, service.large)
         counted = True
         try:
             call.extra += self.service.config.web.check(call.header, self.service.keys is None)
@@ -144,7 +148,7 @@ class App:
             if endpoint.counted:
                 call.id = new_id("req-")
             if endpoint.of_model:
-                service = await service.of(call, endpoint.streams)
+                service = await service.of(call, endpoint.streams, endpoint.naming)
             await endpoint.handler(service, call)
         except ApiError as error:
             await self._refuse(call, error)

@@ -12,11 +12,11 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.logs import tell
-from zinc_rt.serving.api.recording import RequestRecorder
-from zinc_rt.serving.api.replays import compare
+from zinc_rt.serving.api.recording import ServerRecords
+from zinc_rt.serving.api.replays import check_same, compare
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.record import RequestRecord
-from zinc_rt.serving.records.replay import check_replayable
+from zinc_rt.serving.records.replay import NotReplayable
 from zinc_rt.serving.records.store import UnknownRecord
 
 TENANT: Final = "(audit)"
@@ -31,23 +31,23 @@ class Auditor:
     """Audits on the event loop's thread.
 
     Args:
-        service: the server whose requests are audited.
-        recorder: keeps them.
+        service: the server whose requests are audited; of several models, those that are loaded.
+        records: what it keeps of them.
         one_of: of so many requests that were kept with their tokens, the last one is computed again.
         quiet: seconds without any request before an audit starts.
     """
 
-    def __init__(self, service: Service, recorder: RequestRecorder, one_of: int, quiet: float = 1.0) -> None:
-        self._service, self._recorder, self._one_of, self._quiet = service, recorder, one_of, quiet
+    def __init__(self, service: Service, records: ServerRecords, one_of: int, quiet: float = 1.0) -> None:
+        self._service, self._records, self._one_of, self._quiet = service, records, one_of, quiet
         self._kept = 0
         self._chosen: deque[str] = deque(maxlen=_WAITING)
         self._some = asyncio.Event()
-        recorder.kept = self._note
+        records.kept = self._note
         self._task = service.background.task("audit", self._run())
 
     async def close(self) -> None:
         """End; what is being computed is cancelled."""
-        self._recorder.kept = None
+        self._records.kept = None
         await self._service.background.end(self._task)
 
     def _note(self, request_id: str) -> None:
@@ -76,17 +76,21 @@ class Auditor:
             quiet = 0.0 if self._busy() else quiet + step
 
     def _busy(self) -> bool:
-        service, status = self._service, self._service.client.status
-        running = status.queued + status.prefilling + status.decoding
-        return bool(running or service.admission.inside or service.draining or service.client.healthy is not None)
+        return self._service.draining or any(map(_has_work, self._service.engines))
 
     async def _audit(self, name: str) -> None:
         """Raises `ZincError` where the record cannot be read or the engine cannot compute it."""
-        service, identity, record = self._service, self._recorder.identity, await self._record(name)
-        if record is None or identity is None or not record.output:
+        record = await self._record(name)
+        if record is None or not record.output:
             return
-        check_replayable(record, identity.sha256, identity.kv, identity.projector)
-        found = await compare(service, record, TENANT)
+        service = self._service.lend(record.model.name)
+        if service is None:
+            raise NotReplayable(f"the model {record.model.name!r} is not loaded any more")
+        try:
+            await check_same(service, record)
+            found = await compare(service, record, TENANT)
+        finally:
+            service.left()
         if found["equal"]:
             tell(service.log, "audit", id=name, equal=True, tokens=found["tokens"])
         else:
@@ -96,7 +100,14 @@ class Auditor:
         """The record, which may not be in the file yet. None where the limit of bytes has taken it already."""
         for _ in range(_WRITTEN):
             try:
-                return await asyncio.to_thread(self._recorder.store.full_record, name)
+                return await asyncio.to_thread(self._records.store.full_record, name)
             except UnknownRecord:
                 await asyncio.sleep(0.1)
         return None
+
+
+def _has_work(service: Service) -> bool:
+    """Whether an engine has something to do, or is not well."""
+    status = service.client.status
+    running = status.queued + status.prefilling + status.decoding
+    return bool(running or service.admission.inside or service.client.healthy is not None)

@@ -51,10 +51,10 @@ class ClientGone(Exception):
 class Call:
     """One request. Belongs to the task that serves it.
 
-    model: the fingerprint of what is served. pictures: whether its body may hold some. large: where it takes room for a
-    large body, which `release` gives back. id: of the request and its answer. tenant: set once the key is known.
-    adapters: names and scales of those that it has. served: the name of the adapter that it chose as its model, empty
-    for the model itself. status: of the answer, 0 before it began. outcome: a word for log and metrics.
+    pictures: whether its body may hold some. large: where it takes room for a large body, which `release` gives back.
+    model: the fingerprint of the model that answers. id: of the request and its answer. tenant: set once the key is
+    known. adapters: names and scales of those that it has. served: the name of the adapter that it chose as its model,
+    empty for the model itself. status: of the answer, 0 before it began. outcome: a word for log and metrics.
     """
 
     def __init__(
@@ -63,11 +63,10 @@ class Call:
         receive: Receive,
         send: Send,
         limits: Limits,
-        model: str = "",
         pictures: bool = False,
         large: LargeBodies | None = None,
     ) -> None:
-        self.model = model
+        self.model = ""
         self.scope = scope
         self.connection: Connection | None = scope.get(CONNECTION)
         self.method: str = scope["method"]
@@ -78,6 +77,7 @@ class Call:
         self.status = 0
         self.outcome = ""
         self.started = time.monotonic()
+        self.load_seconds = 0.0  # that it waited for its model
         self.record_id = ""  # of what is kept of it
         self.created = int(time.time())
         self.seed = 0

@@ -53,20 +53,20 @@ async def version(service: Service, call: Call) -> None:
 
 
 async def progress(service: Service, call: Call) -> None:
-    """How the engine gets on; without a key only what a router needs to choose among servers."""
-    now = service.client.status
+    """How the engines get on; without a key only what a router needs to choose among servers."""
     facts = {
-        "fingerprint": service.model.fingerprint,
-        "requests": service.admission.inside,
+        "fingerprint": service.model.fingerprint if service.table is None else service.table.fingerprint,
+        "requests": sum(one.admission.inside for one in service.engines),
         "keyless": service.keys is None,
     }
     if service.knows(call):
+        now = [one.client.status for one in service.engines]
         facts |= {
-            "steps": now.steps,
-            "step_age_seconds": round(service.step_age(), 3),
-            "running": now.prefilling + now.decoding,
-            "queued": now.queued,
-            "slots": now.n_slots,
+            "steps": sum(one.steps for one in now),
+            "step_age_seconds": round(min((one.step_age() for one in service.engines), default=0.0), 3),
+            "running": sum(one.prefilling + one.decoding for one in now),
+            "queued": sum(one.queued for one in now),
+            "slots": sum(one.n_slots for one in now),
         }
     await call.reply_json(facts)
 

@@ -5,12 +5,13 @@ has been idle, or when another one needs its memory.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 
@@ -21,7 +22,8 @@ from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.requests import read_json
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.served_model import ANY_NAME, ModelFile, fingerprint
+from zinc_rt.serving.api.service import AskedModel, Naming, Service
 from zinc_rt.serving.api.sse import comment
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.wire import Planned
@@ -33,14 +35,8 @@ LATEST: Final = ":latest"
 _QUICK: Final = 1.0
 """Seconds that a load may take before a stream tells of it; then it tells as often again."""
 _RETRY: Final = 10.0
-
-
-class _Asked(msgspec.Struct):
-    """The fields of any body that name a model."""
-
-    model: Any = None
-    name: Any = None
-    stream: Any = None
+_LOOK: Final = 1.0
+"""Seconds from one look for idle models to the next at the most."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,20 +44,25 @@ class HostedModel:
     """One model of a server, loaded or not.
 
     names: all of its names, the one that answers carry first. open: makes its service, which is not started; it gets
-    what admits the plan. created: of the file, seconds since 1970; size: bytes of it. service: None while it is not
-    loaded. users: requests that have it, or wait for it. used: when the last one ended. taken: bytes of memory that its
-    plan has.
+    what admits the plan. file: facts from its file; created: of that, seconds since 1970. adapters: names of those that
+    it is started with. pictures: whether it reads some. service: None while it is not
+    loaded. users: requests that have it, or wait for it. used: when the last one ended. idle: seconds after that until
+    it is unloaded, infinite for never. taken: bytes of memory that its plan has; on_gpu: whether they are a GPU's.
     """
 
     names: tuple[str, ...]
     open: Callable[[HostedModel, Admit], Service]
+    file: ModelFile = field(default_factory=ModelFile)
     created: int = 0
-    size: int = 0
+    adapters: tuple[str, ...] = ()
+    pictures: bool = False
     service: Service | None = None
+    idle: float = math.inf
     loading: asyncio.Task[Service] | None = None
     users: int = 0
     used: float = 0.0
     taken: int = 0
+    on_gpu: bool = False
     metrics: Metrics = field(default_factory=Metrics)
 
     @property
@@ -83,7 +84,8 @@ class ModelTable:
         models: the first one serves requests that name none.
         budget: bytes of memory that the plans of all loaded models may have together, None for any; plans of a GPU's
             memory are compared with what is free there.
-        idle: seconds without a request after which a model is unloaded, None for never.
+        idle: seconds without a request after which a model is unloaded, None for never; a request may say otherwise
+            (`keep`).
     """
 
     def __init__(
@@ -95,8 +97,10 @@ class ModelTable:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.models = list(models)
-        self._front, self._budget, self._idle, self._clock = front, budget, idle, clock
+        self._front, self._budget, self._clock = front, budget, clock
+        self._idle = math.inf if idle is None else idle
         self._room = asyncio.Lock()  # held while models are unloaded: what they took is free when it is given back
+        self._left_alone = asyncio.Event()  # a model has no requests any more
         self._reading = 0
         front.table = self
 
@@ -105,43 +109,71 @@ class ModelTable:
         """The services of models that are loaded."""
         return [model.service for model in self.models if model.service is not None]
 
+    @property
+    def names(self) -> list[str]:
+        """Of the models, the one of each that answers carry."""
+        return [model.name for model in self.models]
+
+    @property
+    def read_pictures(self) -> bool:
+        """Whether one of the models reads pictures."""
+        return any(model.pictures for model in self.models)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the weights of any model."""
+        return fingerprint(*(model.file.path for model in self.models))
+
     def find(self, name: str | None) -> HostedModel:
         """The model of a name, or of an adapter's name; the first one for None. Raises `ApiError`."""
         if name is None:
             return self.models[0]
-        for model in self.models:
-            has = model.service is not None and model.service.model.adapters.find(name) is not None
-            if name in model.names or has:
-                return model
-        if name.endswith(LATEST):
-            return self.find(name.removesuffix(LATEST))
-        if self._front.model.any_name:
+        if (found := self.known(name)) is not None:
+            return found
+        if ANY_NAME in self._front.config.alias:
             return self.models[0]
-        known = ", ".join(model.name for model in self.models)
+        known = ", ".join(self.names)
         said = f"the model {name[:80]!r} does not exist; this server has {known[:2000]}"
         raise ApiError(404, said, param="model", code="model_not_found")
 
-    async def enter(self, call: Call, streams: bool) -> Service:
+    def known(self, name: str) -> HostedModel | None:
+        """The model of a name, or of an adapter's name, also as Ollama's clients write them."""
+        for model in self.models:
+            if name in (*model.names, *model.adapters):
+                return model
+            if model.service is not None and model.service.model.adapters.find(name) is not None:
+                return model
+        return self.known(name.removesuffix(LATEST)) if name.endswith(LATEST) else None
+
+    def lend(self, name: str) -> Service | None:
+        """See `Service.lend`."""
+        model = self.known(name)
+        if model is None or model.service is None:
+            return None
+        model.users += 1
+        return model.service
+
+    async def enter(self, call: Call, streams: bool, naming: Naming | None) -> Service:
         """See `Service.of`. `leave` must follow. Reads the body, of so many requests at once as may wait."""
         if self._reading > self._front.tenants.limits.queue:
             raise ApiError(503, "too many requests arrive at once", code="server_busy", retry_after=1)
         self._reading += 1
         try:
-            body = await call.body()
+            asked = await (naming or _named_in_body)(self._front, call)
         finally:
             self._reading -= 1
-        asked = _asked(call, body)
         name = asked.model if asked.model is not None else asked.name if call.path.startswith("/api/") else None
         model = self.find(name if isinstance(name, str) else None)
         call.facts["model"] = model.name
         model.users += 1
+        began = self._clock()
         try:
             async with call.attended():
                 service = await self._wait(model, call if streams and asked.stream is True else None)
         except BaseException:
             self._left(model)
             raise
-        call.model = service.model.fingerprint
+        call.load_seconds = self._clock() - began
         return service
 
     def leave(self, service: Service) -> None:
@@ -153,6 +185,18 @@ class ModelTable:
     def _left(self, model: HostedModel) -> None:
         model.users -= 1
         model.used = self._clock()
+        if not model.users:
+            self._left_alone.set()
+
+    def keep(self, service: Service, seconds: float) -> None:
+        """See `Service.keep`."""
+        for model in self.models:
+            if model.service is service:
+                model.idle = seconds
+
+    def seconds_left(self, model: HostedModel) -> float:
+        """Until a loaded model is unloaded if no request comes, infinite for never."""
+        return model.idle if model.users else model.used + model.idle - self._clock()
 
     async def load(self, name: str) -> HostedModel:
         """Load a model, if it is not loaded. Raises `ApiError`."""
@@ -198,7 +242,7 @@ class ModelTable:
         try:
             service = await asyncio.shield(opening)
             if service.embedder is not None:  # it is loaded in this process, which tells no plan
-                await self._admit(model, Planned(model.size + HEADROOM, None, False))
+                await self._admit(model, Planned(model.file.size + HEADROOM, None, False))
             service.loaded(await service.client.start())
         except BaseException as error:
             model.taken = 0
@@ -210,31 +254,32 @@ class ModelTable:
             raise
         tell(self._front.log, "loaded", model=model.name, bytes=model.taken, seconds=round(self._clock() - began, 3))
         service.draining = self._front.draining
-        model.service, model.used = service, self._clock()
+        model.service, model.used, model.idle = service, self._clock(), self._idle
         return service
 
     async def _admit(self, model: HostedModel, plan: Planned) -> None:
         """Make room for a plan: unload models without requests, the least recently used first. Raises `ApiError`."""
         async with self._room:
-            freed = 0
-            while not self._fits(model, plan, freed):
-                idle = [one for one in self.models if one is not model and one.service is not None and not one.users]
+            model.on_gpu, freed = plan.on_gpu, 0
+            others = [one for one in self.models if one is not model and one.on_gpu == plan.on_gpu]
+            while not self._fits(plan, others, freed):
+                idle = [one for one in others if one.service is not None and not one.users]
                 if not idle:
-                    raise self._no_room(model, plan)
+                    raise self._no_room(model, plan, sum(one.taken for one in others))
                 victim = min(idle, key=lambda one: one.used)
                 freed += victim.taken
                 await self._unload(victim)
             model.taken = plan.total
 
-    def _fits(self, model: HostedModel, plan: Planned, freed: int) -> bool:
-        there = plan.available is None or plan.total <= plan.available + freed
-        return there and (plan.on_gpu or self._budget is None or plan.total + self._others(model) <= self._budget)
+    def _fits(self, plan: Planned, others: Sequence[HostedModel], freed: int) -> bool:
+        """Whether there is room for a plan. others: models in the same memory. freed: bytes of those just unloaded."""
+        # Those that still load have their room, but may not have touched it when the plan was made.
+        loading = sum(one.taken for one in others if one.service is None) if plan.on_gpu else 0
+        there = plan.available is None or plan.total + loading <= plan.available + freed
+        fits = self._budget is None or plan.total + sum(one.taken for one in others) <= self._budget
+        return there and (plan.on_gpu or fits)
 
-    def _others(self, model: HostedModel) -> int:
-        return sum(one.taken for one in self.models if one is not model)
-
-    def _no_room(self, model: HostedModel, plan: Planned) -> ApiError:
-        others = self._others(model)
+    def _no_room(self, model: HostedModel, plan: Planned, others: int) -> ApiError:
         limit = plan.available if plan.on_gpu or self._budget is None else self._budget
         said = f"the model {model.name!r} needs {format_bytes(plan.total)}, of {format_bytes(limit or 0)}"
         if not others:
@@ -252,15 +297,19 @@ class ModelTable:
 
     def watch(self, background: Background) -> None:
         """Unload models that are idle, from now on."""
-        if self._idle is not None:
-            background.task("idle-models", self._watch(self._idle))
+        background.task("idle-models", self._watch())
 
-    async def _watch(self, idle: float) -> None:
+    async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(min(1.0, idle / 4))
+            free = [model for model in self.models if model.service is not None and not model.users]
+            soonest = min((self.seconds_left(model) for model in free), default=_LOOK)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(soonest, 0.0), _LOOK)):
+                    await self._left_alone.wait()
+            self._left_alone.clear()
             async with self._room:
                 for model in self.models:
-                    if model.service is not None and not model.users and self._clock() - model.used > idle:
+                    if model.service is not None and not model.users and self.seconds_left(model) <= 0:
                         await self._unload(model)
 
     async def close(self) -> None:
@@ -286,10 +335,11 @@ def _loaded(model: HostedModel, task: asyncio.Task[Service]) -> None:
         task.exception()  # told to who waits, if any
 
 
-def _asked(call: Call, body: bytes) -> _Asked:
-    """What a request says of its model. Raises `ApiError` for a body that is no JSON object."""
-    if not body:
-        return _Asked(call.query.get("model"))
+async def _named_in_body(front: Service, call: Call) -> AskedModel:
+    """What a request's body says of its model, or else its query. Raises `ApiError` for a body that is no object."""
+    if not (body := await call.body()):
+        return AskedModel(call.query.get("model"))
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(body, type=_Asked)
-    return msgspec.convert({k: v for k, v in read_json(body).items() if k in _Asked.__struct_fields__}, _Asked)
+        return msgspec.json.decode(body, type=AskedModel)
+    known = {key: value for key, value in read_json(body).items() if key in AskedModel.__struct_fields__}
+    return msgspec.convert(known, AskedModel)

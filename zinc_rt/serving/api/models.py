@@ -72,8 +72,14 @@ def _records(service: Service) -> list[dict[str, Any]]:
 def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
     """One of several models: what is known of it without loading it, and whether it is loaded."""
     plain = {"object": "model", "created": hosted.created, "owned_by": "zinc", "root": hosted.name}
-    found = [{"id": n, **plain} for n in hosted.names] if hosted.service is None else _records(hosted.service)
-    return [{**record, "size": hosted.size, "status": {"value": hosted.state}} for record in found]
+    if hosted.service is not None:
+        found = _records(hosted.service)
+    else:
+        architecture = hosted.file.metadata.get("general.architecture", "")
+        known = {**plain, "meta": {"architecture": architecture, "pictures": hosted.pictures}}
+        found = [{"id": name, **known} for name in hosted.names]
+        found += [{"id": name, **known, "parent": hosted.name} for name in hosted.adapters]
+    return [{**record, "size": hosted.file.size, "status": {"value": hosted.state}} for record in found]
 
 
 def _table(service: Service, call: Call) -> ModelTable:

@@ -5,6 +5,7 @@ Built on what stands behind OpenAI's endpoints: the same requests have the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
@@ -21,7 +22,7 @@ from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_choices, token_ids
 from zinc_rt.serving.api.embeddings import vectors_of
-from zinc_rt.serving.api.errors import unsupported
+from zinc_rt.serving.api.errors import invalid, unsupported
 from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
 from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.ids import new_id
@@ -35,10 +36,16 @@ from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 from zinc_rt.serving.api.usage import completion_tokens, prompt_tokens
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.durations import seconds_of
 
 _NANO: Final = 10**9
 
-KEEP_ALIVE: Final = ApiField("keep_alive", FieldRule.accepted, "the model stays loaded as long as the server runs")
+KEEP_ALIVE: Final = ApiField(
+    "keep_alive",
+    FieldRule.obeyed,
+    "how long the model stays loaded behind this request; see [models](#models-that-stay-loaded)",
+)
 MODEL: Final = ApiField(
     "model", FieldRule.obeyed, "this server's model or one of its aliases, with or without `:latest`"
 )
@@ -121,10 +128,24 @@ class OllamaOptions(msgspec.Struct, kw_only=True):
         return self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
 
 
-class _Common(msgspec.Struct, kw_only=True):
-    """The fields that chats and texts share."""
+class _OfModel(msgspec.Struct, kw_only=True):
+    """The fields that all requests share."""
 
     model: str
+    keep_alive: float | str | None = None
+
+    def seconds(self) -> float | None:
+        """How long the model shall stay loaded, infinite for ever; None where that is not said. Raises `ApiError`."""
+        kept = self.keep_alive
+        found = seconds_of(kept) if isinstance(kept, str) else kept
+        if kept is not None and found is None:
+            raise invalid(f"keep_alive is {show(kept)}; it must be seconds, or a time as 5m, 90s or -1", "keep_alive")
+        return math.inf if found is not None and found < 0 else found
+
+
+class _Common(_OfModel, kw_only=True):
+    """The fields that chats and texts share."""
+
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None
     think: bool | Effort | None = None
@@ -151,19 +172,17 @@ class OllamaGenerate(_Common, kw_only=True):
     context: list[int] | None = None
 
 
-class OllamaEmbed(msgspec.Struct, kw_only=True):
+class OllamaEmbed(_OfModel, kw_only=True):
     """The fields that are obeyed; `EMBED` says what each does."""
 
-    model: str
     input: str | list[str]
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     truncate: bool = True
 
 
-class OllamaEmbeddings(msgspec.Struct, kw_only=True):
+class OllamaEmbeddings(_OfModel, kw_only=True):
     """The fields that are obeyed; `EMBEDDINGS` says what each does."""
 
-    model: str
     prompt: str = ""
 
 
@@ -178,7 +197,7 @@ async def chat(service: Service, call: Call) -> None:
     async with call.attended():
         lines = _Lines(service, request, _message)
         if not request.messages:
-            await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
+            await call.reply_json(lines.line("", "") | _nothing_asked(service, call, request))
             return
         choices = await _chat_choices(service, call, request, messages_of(request.messages), request.tools)
         await _answer(service, call, request, choices, lines)
@@ -192,7 +211,7 @@ async def generate(service: Service, call: Call) -> None:
     async with call.attended():
         lines = _Lines(service, request, _response)
         if not request.prompt and not request.suffix:
-            await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
+            await call.reply_json(lines.line("", "") | _nothing_asked(service, call, request))
             return
         raw = request.raw or bool(request.suffix) or service.model.chat is None
         _check_goes_together(request, raw)
@@ -204,6 +223,17 @@ async def generate(service: Service, call: Call) -> None:
             said.append({"role": "user", "content": asked})
             choices = await _chat_choices(service, call, request, said, before=request.context or ())
         await _answer(service, call, request, choices, lines)
+
+
+def _nothing_asked(service: Service, call: Call, request: OllamaChat | OllamaGenerate) -> dict[str, Any]:
+    """The end of an answer where no text is asked for: what becomes of the model."""
+    unloads = request.seconds() == 0 and _may_keep(service, call)
+    return {"done_reason": "unload" if unloads else "load", "done": True}
+
+
+def _may_keep(service: Service, call: Call) -> bool:
+    """Whether a request says how long the model stays loaded; one that is alone stays."""
+    return service.front is not None and service.is_admin(call)
 
 
 def _check_goes_together(request: OllamaGenerate, raw: bool) -> None:
@@ -225,7 +255,7 @@ async def embed(service: Service, call: Call) -> None:
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors, total = await _vectors(service, call, [] if texts == [""] else texts, "input", request)
         took = int((monotonic() - call.started) * _NANO)
-        rest = {"total_duration": took, "load_duration": 0, "prompt_eval_count": total}
+        rest = {"total_duration": took, "load_duration": int(call.load_seconds * _NANO), "prompt_eval_count": total}
         await call.reply_json({"model": request.model, "embeddings": vectors, **rest})
 
 
@@ -276,6 +306,11 @@ async def _asked(service: Service, call: Call, kind: type[R], fields: Sequence[A
     ignore(call, ignored)
     request = converted(obeyed, kind)
     check_model(service, request.model)
+    if (seconds := request.seconds()) is not None and service.front is not None:
+        if _may_keep(service, call):
+            service.keep(seconds)
+        else:
+            ignore(call, ["keep_alive"])
     return request
 
 
@@ -385,7 +420,7 @@ def _end(call: Call, request: OllamaChat | OllamaGenerate) -> dict[str, Any]:
         "done": True,
         "done_reason": "length" if answer.finish == "length" else "stop",
         "total_duration": int((monotonic() - call.started) * _NANO),
-        "load_duration": 0,
+        "load_duration": int(call.load_seconds * _NANO),
         "prompt_eval_count": prompt_tokens(call.choices),
         "prompt_eval_duration": int(prefill * _NANO),
         "eval_count": completion_tokens(call.choices),

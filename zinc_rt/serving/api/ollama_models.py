@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.llamacpp import fills_in
 from zinc_rt.serving.api.model_table import LATEST, HostedModel, table_of
 from zinc_rt.serving.api.requests import converted, read_json
+from zinc_rt.serving.api.served_model import ANY_NAME, ModelFile
 from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 
@@ -23,7 +25,7 @@ VERSION: Final = "0.12.11"
 """The release of Ollama whose interface this is: clients ask for a least one."""
 _TELL_SECONDS: Final = 0.1
 """From one line about a download to the next."""
-_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_LONG: Final = 100 * 366 * 86400.0
 _FILLS_IN: Final = "{# .Suffix: a suffix is filled in by tokens of the model #}"
 """In a template shown to clients that look for this word to learn whether a model fills in; a comment of Jinja."""
 
@@ -54,15 +56,25 @@ async def tags(service: Service, call: Call) -> None:
 
 
 async def running(service: Service, call: Call) -> None:
-    """What is loaded."""
+    """What is loaded, and until when."""
     table = table_of(service)
-    loaded = [one for one in ([service] if table is None else table.loaded) if one.loading is None]
+    ends: list[tuple[Service, float]] = (
+        [(service, math.inf)] * (service.loading is None)
+        if table is None
+        else [(one.service, table.seconds_left(one)) for one in table.models if one.service is not None]
+    )
     models = [
-        _entry(one, name) | {"expires_at": time_text(_NEVER), "size_vram": 0, "context_length": one.model.n_ctx}
-        for one in loaded
+        _entry(one, name) | {"expires_at": _when(left), "size_vram": 0, "context_length": one.model.n_ctx}
+        for one, left in ends
         for name in _names(one)
     ]
     await call.reply_json({"models": models})
+
+
+def _when(seconds: float) -> str:
+    """The time in so many seconds; that of the end of times for more than a hundred years."""
+    never = datetime(9999, 12, 31, tzinfo=UTC)
+    return time_text(datetime.now(UTC) + timedelta(seconds=seconds) if seconds < _LONG else never)
 
 
 async def version(service: Service, call: Call) -> None:
@@ -126,15 +138,24 @@ def _delete(service: Service, name: str) -> None:
     from zinc_rt.hub.reference import parse
 
     served = ApiError(409, f"{name[:80]!r} is served; end this server before you delete it", code="model_in_use")
-    if plain(service, name) in service.model.names:
+    if _is_served(service, name):
         raise served
     try:
         found = find_one(parse(name.removesuffix(LATEST)))
     except ZincError as error:
         raise ApiError(404, str(error), code="model_not_found") from None
-    if service.model.file.path.resolve() in {path.resolve() for path in found.paths}:
+    table = table_of(service)
+    files = [service.model.file] if table is None else [model.file for model in table.models]
+    if {file.path.resolve() for file in files} & {path.resolve() for path in found.paths}:
         raise served
     remove(found)
+
+
+def _is_served(service: Service, name: str) -> bool:
+    """Whether one of the server's models, or of their adapters, has a name."""
+    if (table := table_of(service)) is not None:
+        return table.known(name) is not None
+    return plain(service, name) in (*service.model.names, *(one.name for one in service.model.adapters.entries))
 
 
 def check_model(service: Service, name: str) -> None:
@@ -168,14 +189,10 @@ def _tagged(names: Iterable[str]) -> list[str]:
 
 
 def _hosted(model: HostedModel) -> list[dict[str, Any]]:
-    """The entries of one of several models; what only its file says is left out until it is loaded."""
+    """The entries of one of several models; what only its weights say is left out until it is loaded."""
     if model.service is not None:
         return [_entry(model.service, name) for name in _names(model.service)]
-    modified, details = time_text(datetime.fromtimestamp(model.created, UTC)), {"parent_model": "", "format": "gguf"}
-    return [
-        {"name": name, "model": name, "modified_at": modified, "size": model.size, "digest": "", "details": details}
-        for name in _tagged(model.names)
-    ]
+    return [_listed(name, model.created, model.file, "") for name in _tagged([*model.names, *model.adapters])]
 
 
 def _capabilities(service: Service) -> list[str]:
@@ -193,39 +210,40 @@ def _capabilities(service: Service) -> list[str]:
 
 def _entry(service: Service, name: str) -> dict[str, Any]:
     model, adapter = service.model, service.model.adapters.find(plain(service, name))
-    n = model.file.parameters
-    size = f"{n / 1e9:.1f}B" if n >= 10**9 else f"{n / 1e6:.1f}M"
+    digest = model.fingerprint if adapter is None else f"{model.fingerprint}-{adapter.name}"
+    return _listed(name, model.created, model.file, digest)
+
+
+def _listed(name: str, created: int, file: ModelFile, digest: str) -> dict[str, Any]:
+    n, family = file.parameters, str(file.metadata.get("general.architecture", ""))
     return {
         "name": name,
         "model": name,
-        "modified_at": time_text(datetime.fromtimestamp(model.created, UTC)),
-        "size": model.file.size,
-        "digest": model.fingerprint if adapter is None else f"{model.fingerprint}-{adapter.name}",
+        "modified_at": time_text(datetime.fromtimestamp(created, UTC)),
+        "size": file.size,
+        "digest": digest,
         "details": {
             "parent_model": "",
             "format": "gguf",
-            "family": model.architecture,
-            "families": [model.architecture],
-            "parameter_size": size,
-            "quantization_level": model.file.quantization,
+            "family": family,
+            "families": [family],
+            "parameter_size": f"{n / 1e9:.1f}B" if n >= 10**9 else f"{n / 1e6:.1f}M",
+            "quantization_level": file.quantization,
         },
     }
 
 
 async def _pulled(service: Service, call: Call, name: str) -> AsyncGenerator[dict[str, Any]]:
     """What to tell while a model is downloaded. Raises `ApiError`."""
-    try:
-        check_model(service, name)
-    except ApiError:
-        if not service.config.pulls:
-            said = (
-                f"the model {name[:80]!r} is not here, and this server downloads none; start it with --allow-pull, or"
-                " run `zinc pull` on its machine"
-            )
-            raise ApiError(403, said, param="model", code="forbidden") from None
-    else:
+    if _is_served(service, name) or ANY_NAME in service.config.alias:
         yield {"status": "success"}
         return
+    if not service.config.pulls:
+        said = (
+            f"the model {name[:80]!r} is not here, and this server downloads none; start it with --allow-pull, or"
+            " run `zinc pull` on its machine"
+        )
+        raise ApiError(403, said, param="model", code="forbidden")
     service.check_admin(call)
     yield {"status": "pulling manifest"}
     loop, told = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any] | ApiError | None](1 << 16)

@@ -13,7 +13,7 @@ import msgspec
 import zinc_rt
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.fields import ApiField
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.service import Naming, Service
 
 Handler = Callable[[Service, Call], Awaitable[None]]
 
@@ -44,7 +44,7 @@ _ERROR: Final = {
 class Endpoint:
     """One endpoint. public: without a key. counted: its requests are logged and counted. body: what a request's body is
     decoded into; fields: the records of its fields. of_model: it asks something of one model; by default where it has a
-    body.
+    body. naming: how it names the model, None for the usual way.
     """
 
     method: str
@@ -55,6 +55,7 @@ class Endpoint:
     body: type[msgspec.Struct] | None = None
     fields: Sequence[ApiField] = ()
     of_model: bool | None = None
+    naming: Naming | None = None
 
     def __post_init__(self) -> None:
         """Fill in `of_model`."""

@@ -1,4 +1,4 @@
-"""`RequestRecorder`: writes requests that are over to the ledger, with what their tenants let be kept."""
+"""`ServerRecords` and `RequestRecorder`: write requests that are over, with what their tenants let be kept."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ _HASH_SECONDS: Final = 1.0
 _FINISH = {"stop": FinishReason.stop, "tool_calls": FinishReason.stop, "length": FinishReason.length}
 
 
-class RequestRecorder:
-    """Belongs to the event loop's thread.
+class ServerRecords:
+    """What a server keeps of requests: one store and one chain for all of its models.
+
+    Belongs to the event loop's thread.
 
     Args:
-        path, limit: of the store.
-        name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
-            what is over waits. projector_sha256: the same of the file that makes rows of pictures.
+        path, limit, signer: of the store; see `RecordStore`.
         log: for a disk that fails.
         background: of the server, None for one of its own.
-        signer: of receipts, None to leave them unsigned.
 
     Raises:
         StoreError: the file cannot be opened.
@@ -50,23 +49,74 @@ class RequestRecorder:
         self,
         path: Path,
         limit: int,
-        name: str,
-        sha256: Callable[[], str],
         log: logging.Logger,
         background: Background | None = None,
-        projector_sha256: Callable[[], str] = lambda: "",
         signer: ReceiptSigner | None = None,
     ) -> None:
-        self.store = RecordStore(path, limit=limit, signer=signer)
-        self._background = background or Background(log)
-        self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
-        self._name, self._sha256, self._projector_sha256, self._log = name, sha256, projector_sha256, log
-        self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, KeepRecords]] = []
-        self._waiting_tokens = 0
-        self._identity_comes, self._settled = False, asyncio.Event()
-        self.identity: ModelIdentity | None = None
+        self.store, self.log = RecordStore(path, limit=limit, signer=signer), log
+        self.background = background or Background(log)
+        self._writer = RecordWriter(self.store, failed=self._failed, background=self.background)
+        self.unsettled: set[RequestRecorder] = set()
+        """Those that wait for the hash of their model's file, also of models that were unloaded meanwhile."""
         self.kept: Callable[[str], None] | None = None
         """Told the id of each request whose tokens are kept."""
+
+    def put(self, entry: LedgerEntry, record: RequestRecord | None, keep: KeepRecords) -> None:
+        """Write a request soon. record: None where there is only its row in the ledger."""
+        if record is None:
+            self._writer.put(entry, None)
+            return
+        if keep is KeepRecords.full and record.picture_bytes > MAX_PICTURE_BYTES:
+            said = f"its pictures have {record.picture_bytes} bytes of pixels, a record has up to {MAX_PICTURE_BYTES}"
+            tell(self.log, "receipt alone", logging.WARNING, id=record.id, message=said)
+            keep = KeepRecords.receipt
+        self._writer.put(entry, record if keep is KeepRecords.full else record.receipt())
+        if keep is KeepRecords.full and self.kept is not None:
+            self.kept(record.id)
+
+    def _failed(self, error: str | None) -> None:
+        if error is None:
+            tell(self.log, "records are written again", lost=self._writer.lost)
+        else:
+            tell(self.log, "records wait", logging.ERROR, message=error)
+
+    async def close(self) -> None:
+        """Write what waits and close the file. Hashes that are not there soon are not waited for."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(one.settled() for one in self.unsettled)), _HASH_SECONDS)
+        for one in list(self.unsettled):
+            one.identified(None, "the server ends before it is computed")
+        await asyncio.to_thread(self._writer.close)
+        self.store.close()
+
+
+class RequestRecorder:
+    """Writes the requests of one model while it is loaded. Belongs to the event loop's thread.
+
+    Args:
+        records: of the server.
+        name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
+            what is over waits. projector_sha256: the same of the file that makes rows of pictures.
+    """
+
+    def __init__(
+        self,
+        records: ServerRecords,
+        name: str,
+        sha256: Callable[[], str],
+        projector_sha256: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.records = records
+        self._name, self._sha256, self._projector_sha256 = name, sha256, projector_sha256
+        self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, KeepRecords]] = []
+        self._waiting_tokens = 0
+        self._settled = asyncio.Event()
+        self.identity: ModelIdentity | None = None
+
+    async def settled(self) -> ModelIdentity | None:
+        """The model's identity, once its hash is known; None where it has none."""
+        await self._settled.wait()
+        return self.identity
 
     def loaded(self, kv: str) -> None:
         """The engine has the model, its cache in this format: hash the file."""
@@ -80,19 +130,22 @@ class RequestRecorder:
                 wrong = str(error)
             finally:
                 with suppress(RuntimeError):  # the loop is closed: the server has ended meanwhile
-                    loop.call_soon_threadsafe(self._identified, identity, wrong)
+                    loop.call_soon_threadsafe(self.identified, identity, wrong)
 
-        self._identity_comes = True
-        self._background.thread("hash", work)  # not a worker of a pool, which a process that ends would wait for
+        self.records.unsettled.add(self)
+        self.records.background.thread("hash", work)  # not a worker of a pool, which a process that ends would wait for
 
-    def _identified(self, identity: ModelIdentity | None, wrong: str = "") -> None:
+    def identified(self, identity: ModelIdentity | None, wrong: str = "") -> None:
         """The model's hash is known, or will not be; then there is only the ledger. What waits is written."""
         if self._settled.is_set():
             return
         if identity is None:
-            tell(self._log, "no records", logging.ERROR, message=f"the model's file has no hash: {wrong}")
+            tell(
+                self.records.log, "no records", logging.ERROR, message=f"the file of {self._name} has no hash: {wrong}"
+            )
         self.identity = identity
         self._settled.set()
+        self.records.unsettled.discard(self)
         for waiting in self._waiting:
             self._put(*waiting)
         self._waiting.clear()
@@ -124,39 +177,15 @@ class RequestRecorder:
         fits = self._waiting_tokens + n_tokens <= _WAITING_TOKENS
         if not fits and self._waiting_tokens <= _WAITING_TOKENS:
             message = f"{len(self._waiting)} requests wait for the hash of the model's file; more have no records"
-            tell(self._log, "no records", logging.WARNING, message=message)
+            tell(self.records.log, "no records", logging.WARNING, message=message)
         self._waiting_tokens = self._waiting_tokens + n_tokens if fits else _WAITING_TOKENS + 1
         return fits
 
     def _put(
         self, entry: LedgerEntry, make_record: Callable[[ModelIdentity], RequestRecord] | None, keep: KeepRecords
     ) -> None:
-        if make_record is None or self.identity is None:
-            self._writer.put(entry, None)
-            return
-        record = make_record(self.identity)
-        if keep is KeepRecords.full and record.picture_bytes > MAX_PICTURE_BYTES:
-            said = f"its pictures have {record.picture_bytes} bytes of pixels, a record has up to {MAX_PICTURE_BYTES}"
-            tell(self._log, "receipt alone", logging.WARNING, id=record.id, message=said)
-            keep = KeepRecords.receipt
-        self._writer.put(entry, record if keep is KeepRecords.full else record.receipt())
-        if keep is KeepRecords.full and self.kept is not None:
-            self.kept(record.id)
-
-    def _failed(self, error: str | None) -> None:
-        if error is None:
-            tell(self._log, "records are written again", lost=self._writer.lost)
-        else:
-            tell(self._log, "records wait", logging.ERROR, message=error)
-
-    async def close(self) -> None:
-        """Write what waits and close the file. A hash that is not there soon is not waited for."""
-        if self._identity_comes:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), _HASH_SECONDS)
-        self._identified(None, "the server ends before it is computed")
-        await asyncio.to_thread(self._writer.close)
-        self.store.close()
+        record = None if make_record is None or self.identity is None else make_record(self.identity)
+        self.records.put(entry, record, keep)
 
 
 def _id(call: Call, answer: AnswerChoice) -> str:

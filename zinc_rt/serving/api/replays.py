@@ -14,8 +14,8 @@ from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.recording import RequestRecorder
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.recording import ServerRecords
+from zinc_rt.serving.api.service import AskedModel, Service
 from zinc_rt.serving.records.chain import GENESIS
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
@@ -34,64 +34,83 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def receipt(service: Service, call: Call) -> None:
     """The computation receipt of a request, for its tenant and for administrators."""
-    name = call.path.rpartition("/")[2]
-    recorder = _recorder(service)
-    record = await _read(service, call, recorder, name)
-    made = await asyncio.to_thread(recorder.store.receipt, name) if record is None else record.receipt()
-    entry = await asyncio.to_thread(recorder.store.entry, name)
-    await call.reply_json(made if entry is None else {**made, "entry": entry})
+    name, store = call.path.rpartition("/")[2], _records(service).store
+    await _check_visible(service, call, name)
+
+    def read() -> dict[str, Any]:
+        entry = store.entry(name)
+        return store.receipt(name) | ({} if entry is None else {"entry": entry})
+
+    await call.reply_json(await _found(read, name))
 
 
 async def chain(service: Service, call: Call) -> None:
     """How many entries the chain of receipts has, and the hash of the last one; for administrators."""
     service.check_admin(call)
-    store = _recorder(service).store
-    tail = await _chain(lambda: store.tail(1))
-    count = await _chain(store.chain_length)
+    store = _records(service).store
+    tail = await _read(lambda: store.tail(1))
+    count = await _read(store.chain_length)
     await call.reply_json({"entries": count, "tip": tail[0]["chain"] if tail else GENESIS})
 
 
 async def chain_tail(service: Service, call: Call) -> None:
     """The last n entries of the chain of receipts, in order; for administrators, since they are all tenants'."""
     service.check_admin(call)
-    store = _recorder(service).store
+    store = _records(service).store
     text = call.query.get("n", "10")
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= _TAIL):
         raise invalid(f"n is {text[:20]!r}; it must be from 1 to {_TAIL}", "n")
-    entries = await _chain(lambda: store.tail(int(text)))
+    entries = await _read(lambda: store.tail(int(text)))
     await call.reply_json({"entries": entries, "tip": entries[-1]["chain"] if entries else GENESIS})
 
 
-async def _chain(read: Callable[[], T]) -> T:
-    """What a function reads of the chain. Raises `ApiError`."""
+async def _read(read: Callable[[], T]) -> T:
+    """What a function reads of the store. Raises `ApiError`, `UnknownRecord`."""
     try:
         return await asyncio.to_thread(read)
     except (BadRecord, StoreError) as error:
         raise ApiError(500, str(error), code="records_failed") from None
 
 
+async def named_in_record(service: Service, call: Call) -> AskedModel:
+    """The model that answered the request which is to be computed again. Raises `ApiError`."""
+    return AskedModel(await _check_visible(service, call, await _asked_id(call)))
+
+
 async def replay(service: Service, call: Call) -> None:
     """Compute a recorded request again and say whether every token is the same. It counts like any other request."""
     ticket = service.enter(call)
-    try:
-        asked = msgspec.json.decode(await call.body(), type=ReplayRequest)
-    except msgspec.MsgspecError as error:
-        raise invalid(str(error), "id") from None
-    recorder = _recorder(service)
-    record = await _read(service, call, recorder, asked.id)
-    if record is None or recorder.identity is None:
+    name = await _asked_id(call)
+    await _check_visible(service, call, name)
+    store = _records(service).store
+    record = await _found(lambda: store.full_record(name), name)
+    if record is None:
         raise ApiError(409, "only a receipt is kept of this request; it cannot be replayed", code="not_replayable")
-    try:
-        identity = recorder.identity
-        check_replayable(record, identity.sha256, identity.kv, identity.projector)
-    except NotReplayable as error:
-        raise ApiError(409, str(error), code="not_replayable") from None
     service.model.check_fits(len(record.prompt), "id")
     service.admission.count(ticket, len(record.prompt) + len(record.output))
     seconds = service.seconds(call)
     async with call.attended():
+        try:
+            await check_same(service, record)
+        except NotReplayable as error:
+            raise ApiError(409, str(error), code="not_replayable") from None
         found = await compare(service, record, call.tenant, seconds, lambda: service.admission.admitted(ticket))
-    await call.reply_json({"id": asked.id, **found})
+    await call.reply_json({"id": name, **found})
+
+
+async def _asked_id(call: Call) -> str:
+    try:
+        return msgspec.json.decode(await call.body(), type=ReplayRequest).id
+    except msgspec.MsgspecError as error:
+        raise invalid(str(error), "id") from None
+
+
+async def check_same(service: Service, record: RequestRecord) -> None:
+    """Raise `NotReplayable` unless the service's model is the record's; waits for the hash of its file."""
+    identity = None if service.recorder is None else await service.recorder.settled()
+    if identity is None:
+        raise NotReplayable("the model's file has no hash; the server's log says why")
+    check_replayable(record, identity.sha256, identity.kv, identity.projector)
 
 
 async def compare(
@@ -151,20 +170,28 @@ async def _run(service: Service, request: Submit, admitted: Callable[[], None]) 
     return events
 
 
-def _recorder(service: Service) -> RequestRecorder:
-    if service.recorder is None:
+def _records(service: Service) -> ServerRecords:
+    if service.records is None:
         raise ApiError(404, "this server keeps no records; start it with --records FILE", code="no_records")
-    return service.recorder
+    return service.records
 
 
-async def _read(service: Service, call: Call, recorder: RequestRecorder, name: str) -> RequestRecord | None:
-    """The record of a request that the caller may see; None where only a receipt is kept. Raises `ApiError`."""
-    unknown = ApiError(404, f"no record of request {name[:60]!r} is kept", code="request_not_found")
+async def _check_visible(service: Service, call: Call, name: str) -> str:
+    """The model that answered a request which the caller may see. Raises `ApiError`."""
+    store = _records(service).store
+    tenant, model = await _found(lambda: store.answered(name), name)
+    if not service.may_see(call, tenant):
+        raise _unknown(name)
+    return model
+
+
+async def _found(read: Callable[[], T], name: str) -> T:
+    """What a function reads of a request. Raises `ApiError`."""
     try:
-        if not service.may_see(call, await asyncio.to_thread(recorder.store.tenant, name)):
-            raise unknown
-        return await asyncio.to_thread(recorder.store.full_record, name)
+        return await _read(read)
     except UnknownRecord:
-        raise unknown from None
-    except (BadRecord, StoreError) as error:
-        raise ApiError(500, str(error), code="records_failed") from None
+        raise _unknown(name) from None
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(404, f"no record of request {name[:60]!r} is kept", code="request_not_found")

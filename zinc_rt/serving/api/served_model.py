@@ -49,9 +49,9 @@ class ModelFile:
     def read(cls, file: GGUFFile) -> ModelFile:
         """That of an open file."""
         metadata = {
-            key: value
-            for key, value in file.metadata.items()
-            if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
+            key: file.metadata[key]
+            for key in file.metadata
+            if file.metadata.info(key).item is None and not key.startswith("tokenizer.chat_template")
         }
         parameters = sum(tensor.n_elements for tensor in file.tensors.values())
         return cls(Path(file.path), file.file_size, parameters, quantization_of(file), metadata)

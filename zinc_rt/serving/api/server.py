@@ -158,8 +158,8 @@ class Server:
             await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 self._ready(loading.result())
-                if service.recorder is not None and service.config.audit:
-                    self._auditor = Auditor(service, service.recorder, service.config.audit)
+                if service.records is not None and service.config.audit:
+                    self._auditor = Auditor(service, service.records, service.config.audit)
             await asyncio.wait({over, serving}, return_when=asyncio.FIRST_COMPLETED)
             await self._end_streams()
         finally:
@@ -174,9 +174,9 @@ class Server:
 
     def _ready(self, info: EngineInfo | None) -> None:
         service = self.service
-        if info is None:
-            tell(service.log, "ready", url=self.url)
-        else:
+        if service.table is not None:
+            tell(service.log, "ready", url=self.url, models=service.table.names)
+        elif info is not None:
             tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
         if self._started is not None:
             self._started(self.url)

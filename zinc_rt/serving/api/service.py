@@ -10,8 +10,10 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from zinc_rt.llm.ranking import NO_RANKER
 from zinc_rt.sampling.params import SamplingParams
@@ -26,7 +28,7 @@ from zinc_rt.serving.api.keys import ApiKeys, key_of
 from zinc_rt.serving.api.limits import LargeBodies
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.responses_store import ResponseStore
 from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
@@ -59,13 +61,35 @@ _WRONG_KIND: Final = {
 """What is said of a model that is asked for something else, unless that is scores."""
 
 
+class AskedModel(msgspec.Struct):
+    """What a request says of its model, of types that are not checked yet. name: the model's older name at Ollama's
+    paths. stream: whether it asks for one.
+    """
+
+    model: Any = None
+    name: Any = None
+    stream: Any = None
+
+
+Naming = Callable[["Service", Call], Awaitable[AskedModel]]
+"""Finds which of several models a request asks for; gets the front. Raises `ApiError`."""
+
+
 class HostedServices(Protocol):
     """What several services have in common: `ModelTable`."""
 
     @property
     def loaded(self) -> list[Service]: ...
-    async def enter(self, call: Call, streams: bool) -> Service: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def read_pictures(self) -> bool: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def lend(self, name: str) -> Service | None: ...
+    async def enter(self, call: Call, streams: bool, naming: Naming | None) -> Service: ...
     def leave(self, service: Service) -> None: ...
+    def keep(self, service: Service, seconds: float) -> None: ...
     def watch(self, background: Background) -> None: ...
     async def close(self) -> None: ...
 
@@ -81,16 +105,19 @@ class SpanSender(Protocol):
 class Service:
     """One model for all requests. Belongs to the event loop's thread.
 
-    front: where a server has several models, the service without an engine that answers what needs none; it has the
-    `table` of the others. Requests, tenants' rates and what is kept of requests are shared with it. tracer: gets the
-    requests that are over, None for no traces.
+    front: where a server has several models, the service that answers what needs none; it has the `table` of the
+    others, and neither a client nor a model. Requests, tenants' rates and what is kept of requests are shared with it.
+    tracer: gets the requests that are over, None for no traces.
     """
+
+    client: EngineClient
+    model: ServedModel
 
     def __init__(
         self,
         config: ServerConfig,
-        client: EngineClient,
-        model: ServedModel,
+        client: EngineClient | None,
+        model: ServedModel | None,
         log: logging.Logger,
         tenants: TenantConfigs | None = None,
         keys: ApiKeys | None = None,
@@ -98,21 +125,25 @@ class Service:
         metrics: Metrics | None = None,
         background: Background | None = None,
         front: Service | None = None,
+        records: ServerRecords | None = None,
         tracer: SpanSender | None = None,
     ) -> None:
-        self.config, self.client, self.model, self.log = config, client, model, log
-        self.front = front
+        """records: all that is kept; by default where `recorder` writes."""
+        self.config, self.log, self.front = config, log, front
         self.table: HostedServices | None = None
         self.tenants = tenants or TenantConfigs()
         self.keys = keys
         self.recorder = recorder
+        self.records = recorder.records if recorder is not None else records
         self.metrics = metrics or Metrics()
         self.background = background or Background(log)
         self.tracer = tracer
-        self.metrics.status = lambda: client.status
-        self.metrics.restarts = lambda: client.restarts
+        if client is not None and model is not None:
+            self.client, self.model = client, model
+            self.metrics.status = lambda: client.status
+            self.metrics.restarts = lambda: client.restarts
         self.admission: AdmissionControl = AdmissionControl(
-            self.tenants, lambda: client.status, shares_rates_of=None if front is None else front.admission
+            self.tenants, self.metrics.status, shares_rates_of=None if front is None else front.admission
         )
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
@@ -139,26 +170,43 @@ class Service:
         self.loaded(info)
         return info
 
-    async def of(self, call: Call, streams: bool) -> Service:
+    async def of(self, call: Call, streams: bool, naming: Naming | None = None) -> Service:
         """The service of the model that a request names, loaded; this one where it is the only one. streams: whether
-        the endpoint can answer with events, which then tell of a load. Raises `ApiError`, `ClientGone`.
+        the endpoint can answer with events, which then tell of a load. naming: how it names its model, None for the
+        usual way. Raises `ApiError`, `ClientGone`.
         """
-        return self if self.table is None else await self.table.enter(call, streams)
+        service = self if self.table is None else await self.table.enter(call, streams, naming)
+        call.model = service.model.fingerprint
+        return service
+
+    def lend(self, name: str) -> Service | None:
+        """The service of a model by its name, None where it is not loaded; `left` must follow."""
+        return self if self.table is None else self.table.lend(name)
 
     def left(self) -> None:
-        """A request that `of` gave this service is over."""
+        """What `of` or `lend` gave this service for is over."""
         if self.front is not None and self.front.table is not None:
             self.front.table.leave(self)
 
+    def keep(self, seconds: float) -> None:
+        """Have one of several models unloaded when it has had no request for so many seconds, infinite for never."""
+        if self.front is not None and self.front.table is not None:
+            self.front.table.keep(self, seconds)
+
     def drain(self) -> None:
         """Take no new requests, of any model."""
-        for service in self.all:
+        for service in {self, *self.engines}:
             service.draining = True
 
     @property
-    def all(self) -> list[Service]:
-        """This one, and those of all models that are loaded."""
-        return [self, *(self.table.loaded if self.table is not None else ())]
+    def engines(self) -> list[Service]:
+        """The services with an engine: those of all models that are loaded."""
+        return [self] if self.table is None else self.table.loaded
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether requests may have pictures."""
+        return self.model.pictures is not None if self.table is None else self.table.read_pictures
 
     def loaded(self, info: EngineInfo) -> None:
         """The engine has its model: requests are answered from now on."""
@@ -172,11 +220,9 @@ class Service:
 
     async def close(self) -> None:
         """End all engines, close the models' files, write records that wait, and end what runs beside requests."""
-        if self.table is not None:
-            await self.table.close()
-        await self.end()
-        if self.recorder is not None:
-            await self.recorder.close()
+        await (self.end() if self.table is None else self.table.close())
+        if self.records is not None:
+            await self.records.close()
         if self.tracer is not None:
             self.background.thread("traces", self.tracer.close)
         await self.background.close()
@@ -190,12 +236,12 @@ class Service:
 
     def replace(self, tenants: TenantConfigs, keys: ApiKeys | None) -> None:
         """Other tenants and keys from now on."""
-        for service in self.all[1:]:
-            service.replace(tenants, keys)
-        self.tenants, self.keys = tenants, keys
-        self.admission.replace(tenants)
-        for name, tenant in tenants.named.items():
-            self.client.share(tenant.share(name))
+        for service in {self, *self.engines}:
+            service.tenants, service.keys = tenants, keys
+            service.admission.replace(tenants)
+        for service in self.engines:
+            for name, tenant in tenants.named.items():
+                service.client.share(tenant.share(name))
 
     def salt(self, tenant: str) -> bytes:
         """The salt that keeps a tenant's prefix cache apart from all others."""

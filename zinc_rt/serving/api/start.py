@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import uvicorn
 
@@ -25,16 +23,17 @@ from zinc_rt.models.ranking import ranks
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
+from zinc_rt.serving.api.fitting import FittedModel, fit_models
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
 from zinc_rt.serving.api.pictures import RequestPictures
-from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ANY_NAME, ServedModel, fingerprint
 from zinc_rt.serving.api.server import Files, Server, check_exposure, listen, read_files, tls_of
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.service import Service, SpanSender
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
@@ -42,7 +41,6 @@ from zinc_rt.serving.records.signing import ReceiptSigner
 from zinc_rt.serving.wire import Planned, Start
 from zinc_rt.text import Tokenizer, template_process
 
-_PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
 
@@ -120,7 +118,8 @@ def start_server(
     finally:
         if sock is not None:
             sock.close()
-        service.model.close()
+        if service.table is None:
+            service.model.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,58 +135,71 @@ class Several:
     def service(self, config: ServerConfig, choice: EngineChoice) -> Service:
         """The front of a table of them. Raises `ZincError` for files that cannot be used."""
         budget = available_memory() if self.budget is None else self.budget
-        names = self._names()
+        models = fit_models(self.paths, choice.options, choice.embeddings)
+        shared = SharedParts.open(config)
+        front = Service(
+            config, None, None, shared.log, shared.files.tenants, shared.files.keys,
+            background=shared.background, records=shared.records, tracer=shared.tracer,
+        )  # fmt: skip
 
-        def opener(path: Path) -> Callable[[HostedModel, Admit], Service]:
-            def made(model: HostedModel, admit: Admit) -> Service:
-                own = replace(config, alias=model.names)
-                return make_service(own, replace(choice, path=path, admit=admit), front, model.metrics)
+        def opener(model: FittedModel) -> Callable[[HostedModel, Admit], Service]:
+            def made(hosted: HostedModel, admit: Admit) -> Service:
+                own = replace(
+                    choice, path=model.path, options=dict(model.options), embeddings=model.embeds, admit=admit
+                )
+                named = replace(config, alias=(*model.names, *(name for name in config.alias if name == ANY_NAME)))
+                files = Files(front.tenants, front.keys)
+                return make_service(named, own, replace(shared, files=files), front, hosted.metrics)
 
             return made
 
-        first = (*names[self.paths[0]], *(name for name in config.alias if name == ANY_NAME))
-        front = make_service(replace(config, alias=first), replace(choice, path=self.paths[0]))
-        models = [
-            HostedModel(names[path], opener(path), int(path.stat().st_mtime), path.stat().st_size)
-            for path in self.paths
+        hosted = [
+            HostedModel(model.names, opener(model), model.file, model.created, model.adapters, model.pictures)
+            for model in models
         ]
-        ModelTable(front, models, budget, self.idle)
+        ModelTable(front, hosted, budget, self.idle)
         return front
 
-    def _names(self) -> dict[Path, tuple[str, ...]]:
-        """Names by files: the file's own, then the one inside where no other file has it. Raises `ZincError`."""
-        inside: dict[Path, str] = {}
-        for path in self.paths:
-            with GGUFFile.open(path) as file:
-                inside[path] = str(file.metadata.get("general.name", ""))
-        stems = {path: first_part_name(path) for path in self.paths}
-        if twice := [stem for stem, n in Counter(stems.values()).items() if n > 1]:
-            raise UsageError(f"two models are called {twice[0]!r}; rename one of the files, or give one of them")
-        taken = Counter([*stems.values(), *inside.values()])
-        return {
-            path: (stem, inside[path]) if inside[path] and taken[inside[path]] == 1 else (stem,)
-            for path, stem in stems.items()
-        }
 
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What all services of a server have."""
 
-def first_part_name(path: Path) -> str:
-    """The name of a model's file, without the number of its part."""
-    return _PART.sub("", path.stem)
+    files: Files
+    log: logging.Logger
+    background: Background
+    records: ServerRecords | None
+    tracer: SpanSender | None = None
+
+    @classmethod
+    def open(cls, config: ServerConfig) -> Self:
+        """Those of a command line. Raises `UsageError`, and what `open_records` raises."""
+        files, log = read_files(config), make_logger(form=config.log, level=config.log_level)
+        template_process.prepare()
+        background, tracer = Background(log), None
+        if config.otlp_endpoint is not None:
+            from zinc_rt.serving.api.tracing import RequestTracer
+
+            tracer = RequestTracer(config.otlp_endpoint, log)
+        return cls(files, log, background, open_records(config, log, background), tracer)
 
 
 def make_service(
-    config: ServerConfig, choice: EngineChoice, front: Service | None = None, metrics: Metrics | None = None
+    config: ServerConfig,
+    choice: EngineChoice,
+    shared: SharedParts | None = None,
+    front: Service | None = None,
+    metrics: Metrics | None = None,
 ) -> Service:
-    """What answers requests; its engine is not started yet. front: see `Service`. metrics: counts that go on, None for
-    new ones. Raises `ZincError` for files that cannot be used.
+    """What answers requests; its engine is not started yet. shared: None for a server of this model alone. front: see
+    `Service`. metrics: counts that go on, None for new ones. Raises `ZincError` for files that cannot be used.
     """
-    files = read_files(config) if front is None else Files(front.tenants, front.keys)
-    log = make_logger(form=config.log, level=config.log_level) if front is None else front.log
-    template_process.prepare()
-    path = choice.path or built_in_model()
+    shared = shared or SharedParts.open(config)
+    log, path = shared.log, choice.path or built_in_model()
 
     def notify(line: str) -> None:
-        tell(log, "engine", message=line)
+        which: dict[str, Any] = {} if front is None else {"model": config.alias[0]}
+        tell(log, "engine", message=line, **which)
 
     with GGUFFile.open(path) as file:
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
@@ -205,16 +217,24 @@ def make_service(
     if shown is not None:
         options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
     choice = replace(choice, options=options, stamps=stamps)
-    background = Background(log) if front is None else front.background
-    recorder = open_recorder(config, path, model.name, options.get("cache_dir"), log, background, projector)
+    recorder = None
+    if shared.records is not None:
+        hashes = (partial(sha256_of, options.get("cache_dir"), of) for of in (path, projector))
+        recorder = RequestRecorder(shared.records, model.name, *hashes)
     metrics = metrics or Metrics()
-    tracer = None if front is None else front.tracer
-    if front is None and config.otlp_endpoint is not None:
-        from zinc_rt.serving.api.tracing import RequestTracer
+    client = make_client(choice, notify, metrics.step, shared.background)
+    return Service(
+        config, client, model, log, shared.files.tenants, shared.files.keys, recorder, metrics, shared.background, front,
+        tracer=shared.tracer,
+    )  # fmt: skip
 
-        tracer = RequestTracer(config.otlp_endpoint, log)
-    client = make_client(choice, notify, metrics.step, background)
-    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background, front, tracer)
+
+def sha256_of(cache_dir: str | None, path: Path | None) -> str:
+    """The hash of a file's bytes, empty for no file. Raises `GGUFError`."""
+    if path is None:
+        return ""
+    with GGUFFile.open(path) as file:
+        return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
 
 def _pictures(
@@ -235,15 +255,9 @@ def _pictures(
         return RequestPictures(tower, fingerprint(Path(shown.path)).encode(), config.media), shown
 
 
-def open_recorder(
-    config: ServerConfig,
-    path: Path,
-    name: str,
-    cache_dir: str | None,
-    log: logging.Logger,
-    background: Background | None = None,
-    projector: Path | None = None,
-) -> RequestRecorder | None:
+def open_records(
+    config: ServerConfig, log: logging.Logger, background: Background | None = None
+) -> ServerRecords | None:
     """What keeps requests that are over, where the command line asks for it. Raises `StoreError`, `SigningError`, and
     `UsageError` where receipts cannot be signed.
     """
@@ -254,23 +268,7 @@ def open_recorder(
         "not signed; --receipt-key gives the server a key" if signer is None else f"signed by the key {signer.key_id}"
     )
     tell(log, "receipts", message=f"receipts are {said}")
-
-    def sha256(of: Path | None) -> str:
-        if of is None:
-            return ""
-        with GGUFFile.open(of) as file:
-            return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
-
-    return RequestRecorder(
-        config.records,
-        config.records_bytes,
-        name,
-        partial(sha256, path),
-        log,
-        background,
-        partial(sha256, projector),
-        signer,
-    )
+    return ServerRecords(config.records, config.records_bytes, log, background, signer)
 
 
 async def _nothing(*_: object) -> None:

@@ -275,15 +275,15 @@ class RecordStore:
         kind, data = self._body(request_id)
         return RequestRecord.from_json(data) if kind == "full" else None
 
-    def tenant(self, request_id: str) -> str:
-        """The tenant of a request in the ledger. Raises `UnknownRecord`, `StoreError`."""
+    def answered(self, request_id: str) -> tuple[str, str]:
+        """The tenant and the model of a request in the ledger. Raises `UnknownRecord`, `StoreError`."""
         try:
-            row = self._db.execute("select tenant from ledger where id = ?", (request_id,)).fetchone()
+            row = self._db.execute("select tenant, model from ledger where id = ?", (request_id,)).fetchone()
         except sqlite3.Error as error:
             raise self._error("read", error) from None
         if row is None:
             raise UnknownRecord(f"no request {request_id} in {self.path}")
-        return str(row[0])
+        return str(row[0]), str(row[1])
 
     def receipt(self, request_id: str) -> dict[str, Any]:
         """The receipt of a request. Raises what `record` raises."""
