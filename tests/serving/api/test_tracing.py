@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.tracing import RequestSpan, RequestTracer, span_of
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-INSTALLED = pytest.mark.skipif(find_spec("opentelemetry") is None, reason="needs the extra otel")
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -152,8 +150,8 @@ def collector() -> Iterator[Collector]:
             thread.join()
 
 
-@INSTALLED
 def test_a_collector_gets_spans_below_the_callers(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(EXPORTER, reason="needs the extra otel")
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     monkeypatch.setenv("OTEL_SERVICE_NAME", "stories")
@@ -184,12 +182,12 @@ def test_a_collector_gets_spans_below_the_callers(bench: MakeBench, monkeypatch:
     assert [line.get("trace_id") for line in b.log if line["event"] == "request"] == [TRACE, None]
 
 
-@INSTALLED
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_collector_that_is_gone_delays_nothing(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     """It refuses connections, or takes them and never answers. What could not be sent is counted."""
+    pytest.importorskip(EXPORTER, reason="needs the extra otel")
     monkeypatch.setattr(tracing, "_QUEUE", 8)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
