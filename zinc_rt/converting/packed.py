@@ -135,7 +135,7 @@ def _floats_of_8_bits() -> F32:
     exponent, mantissa = codes >> 3 & 15, codes & 7
     values = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10))
     values[codes & 127 == 127] = np.nan
-    return np.where(codes < 128, values, -values).astype(np.float32)
+    return np.asarray(np.where(codes < 128, values, -values), np.float32)
 
 
 _E4M3: Final = _floats_of_8_bits()
@@ -146,7 +146,8 @@ def _as_floats(scales: Stored) -> F32:
     raw: NDArray[np.uint8] = scales.flat()
     if scales.dtype == "F8_E8M0":
         return np.asarray(np.ldexp(np.float32(1), raw.astype(np.int32) - 127), np.float32)
-    return dequantize(FLOATS[scales.dtype], raw.reshape(1, -1))[0]
+    values: F32 = dequantize(FLOATS[scales.dtype], raw.reshape(1, -1))[0]
+    return values
 
 
 def block_of(c: Config) -> tuple[int, int] | None:

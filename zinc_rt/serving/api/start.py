@@ -224,8 +224,8 @@ def make_service(
     metrics = metrics or Metrics()
     client = make_client(choice, notify, metrics.step, shared.background)
     return Service(
-        config, client, model, log, shared.files.tenants, shared.files.keys, recorder, metrics, shared.background, front,
-        tracer=shared.tracer,
+        config, client, model, log, shared.files.tenants, shared.files.keys, recorder, metrics, shared.background,
+        front, tracer=shared.tracer,
     )  # fmt: skip
 
 
