@@ -83,6 +83,8 @@ def page_at(browser: Browser, url: str, width: int = 390, height: int = 800, **m
     """A page, on a phone if nothing else is said; what the browser complains of fails the test."""
     page = browser.new_page(
         viewport={"width": width, "height": height},
+        is_mobile=width < 500,
+        has_touch=width < 500,
         reduced_motion="reduce",
         permissions=["clipboard-read", "clipboard-write"],
         **more,
