@@ -288,9 +288,13 @@ def _by_keys(case: Case, keys: Mapping[str, Any]) -> dict[str, Shape]:
             found[name] = (rows, keys["expert_used_count"])
         elif name == "per_layer_token_embd.weight" and "ple.head_offsets" in keys:
             found[name] = (int(keys["ple.head_offsets"][-1] + keys["ple.head_vocab_sizes"][-1]), *rest)
+        elif name.endswith("compressor_ape.weight"):
+            block = keys["attention.compress_ratios"][int(name.split(".")[1])]
+            width = keys["attention.indexer.key_length" if "indexer" in name else "attention.key_length"]
+            found[name] = (block, 2 * width if block == rows == 4 else width)
         elif name.endswith("ple_conv1d.weight"):
             found[name] = (keys["hyper_connection.count"] * keys["embedding_length"], *rest)
-        elif name.endswith((".ssm_a", ".ssm_d")) and rows == case.keys["ssm.inner_size"]:
+        elif name.endswith((".ssm_a", ".ssm_d")) and rows == case.keys.get("ssm.inner_size"):
             found[name] = (keys["ssm.inner_size"], *([keys["ssm.state_size"]] * len(rest)))
     return found
 
@@ -305,7 +309,8 @@ def write(path: Path, name: str, mix: str) -> int:
     for key, value in (first | keys | text_keys(n_vocab)).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     pools: dict[GGMLType, Any] = {}
-    for tensor, small in shapes_of(case).items():
+    integers = {tensor: shape for tensor, shape in case.shapes.items() if tensor.endswith(_EXPERTS_BY_TOKEN)}
+    for tensor, small in {**shapes_of(case), **integers}.items():
         shape = (n_vocab, *small[1:]) if tensor in _BY_TOKEN or tensor.endswith(_EXPERTS_BY_TOKEN) else small
         if tensor.endswith(_EXPERTS_BY_TOKEN):
             chosen = rng.permuted(np.tile(np.arange(case.keys["expert_count"], dtype=np.int32), (n_vocab, 1)), axis=1)

@@ -32,11 +32,12 @@ for block in re.findall(r"(?:^\|.*\|\n)+", PAGE, re.MULTILINE):
 
 
 def asked_for(lines: list[str]) -> dict[str, SpecifierSet]:
-    """The requirements that hold without extras on the Python that the page speaks of, by name."""
+    """The requirements that hold without extras on the Python that the page speaks of, by name; of others than this."""
     found = {}
     for line in lines:
         requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate(PYTHON):
+        own = requirement.name == PROJECT["name"]  # with some of its extras
+        if not own and (requirement.marker is None or requirement.marker.evaluate(PYTHON)):
             found[str(canonicalize_name(requirement.name))] = requirement.specifier
     return found
 

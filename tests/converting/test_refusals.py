@@ -109,6 +109,13 @@ REFUSED: tuple[tuple[Change, type[ZincError], str], ...] = (
     (tensors(lambda made: made.pop("lm_head.weight")), ConvertError, "no lm_head.weight"),
     (tensors(lambda made: made.pop(Q)), ConvertError, "blk.0.attn_q.weight"),
     (tensors(lambda made: made.update({Q: ("F8_E4M3", (4, 4), bytes(16))})), ConvertError, "stored as F8_E4M3"),
+    (
+        tensors(
+            lambda made: made.update({Q: ("F8_E4M3", (6, 4), bytes(24)), f"{Q}_scale_inv": ("F32", (5, 1), bytes(20))})
+        ),
+        ConvertError,
+        "no scales that fit it",
+    ),
     (one_more("model.layers.0.self_attn.rotary_emb.weight"), ConvertError, "none that models of this arch"),
     (one_more("model.layers.0.mlp.experts.3.up_proj.weight"), ConvertError, "none that models of this arch"),
     (one_more("model.layers.0.self_attn.q_proj.scales"), ConvertError, "q_proj.scales"),

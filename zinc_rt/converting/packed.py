@@ -146,8 +146,7 @@ def _as_floats(scales: Stored) -> F32:
     raw: NDArray[np.uint8] = scales.flat()
     if scales.dtype == "F8_E8M0":
         return np.asarray(np.ldexp(np.float32(1), raw.astype(np.int32) - 127), np.float32)
-    values: F32 = dequantize(FLOATS[scales.dtype], raw.reshape(1, -1))[0]
-    return values
+    return dequantize(FLOATS[scales.dtype], raw.reshape(1, -1)).reshape(-1)
 
 
 def block_of(c: Config) -> tuple[int, int] | None:
