@@ -62,6 +62,8 @@ def test_what_cannot_be_served_is_refused_in_a_line(zinc: Zinc, tmp_path: Path) 
             (2, "which is no folder", ("--media-path", bad, "--port", 0)),
             (2, "--otlp-endpoint is 'a:4318'", ("--otlp-endpoint", "a:4318", "--port", 0)),
             (1, "none.gguf", ("--mmproj", tmp_path / "none.gguf", "--port", 0)),
+            (2, "given once each where there is one model", ("--mmproj", "a", "--mmproj", "b", "--port", 0)),
+            (2, "--idle-unload is 'soon'", ("--idle-unload", "soon", "--port", 0)),
             (2, "n_ctx", ("-c", 0, "--port", 0, "--one-process")),
         ):
             done = zinc("serve", *args)

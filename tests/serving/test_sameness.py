@@ -184,7 +184,7 @@ def test_a_gpu_that_leaves_the_bus(tmp_path: Path) -> None:
     marker, ask = tmp_path / "lost", Ask("/v1/completions", body)
 
     async def stream(**options: Any) -> tuple[bytes, int]:
-        async with real(process=True, n_slots=2, n_ctx=64, **options) as server:
+        async with real(process=True, n_slots=2, n_ctx=64, stuck=60.0, **options) as server:
             return await server.say(ask), server.engine.restarts
 
     cpu, restarts = asyncio.run(stream())

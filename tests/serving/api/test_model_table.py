@@ -255,6 +255,10 @@ async def test_a_request_says_how_long_its_model_stays(bench: MakeBench) -> None
     said = await asks(server, "b", 0)
     assert said["done_reason"] == "unload"
     await until(lambda: server.states == "")
+    for more in ({}, {"unloads": False}):
+        assert (await asks(server, "b", 0, **more))["done_reason"] == "unload"
+    assert server.states == ""  # it is not loaded for that
+    assert (await server.says("a", unloads=True)) == "I am a."  # a field of ours alone
     assert (await asks(server, "b", "3s"))["done_reason"] == "load"
     await server.says("a")
     assert (await expires(server))["a:latest"] == pytest.approx(60, abs=5)  # as the server was started

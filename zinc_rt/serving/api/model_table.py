@@ -165,6 +165,8 @@ class ModelTable:
         name = asked.model if asked.model is not None else asked.name if call.path.startswith("/api/") else None
         model = self.find(name if isinstance(name, str) else None)
         call.facts["model"] = model.name
+        if asked.unloads is True and model.state == "unloaded":
+            return self._front
         model.users += 1
         began = self._clock()
         try:
@@ -339,7 +341,10 @@ async def _named_in_body(front: Service, call: Call) -> AskedModel:
     """What a request's body says of its model, or else its query. Raises `ApiError` for a body that is no object."""
     if not (body := await call.body()):
         return AskedModel(call.query.get("model"))
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(body, type=AskedModel)
-    known = {key: value for key, value in read_json(body).items() if key in AskedModel.__struct_fields__}
-    return msgspec.convert(known, AskedModel)
+    try:
+        asked = msgspec.json.decode(body, type=AskedModel)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        known = {key: value for key, value in read_json(body).items() if key in AskedModel.__struct_fields__}
+        asked = msgspec.convert(known, AskedModel)
+    asked.unloads = None  # a client's own field of this name says nothing
+    return asked

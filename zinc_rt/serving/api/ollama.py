@@ -33,7 +33,7 @@ from zinc_rt.serving.api.ollama_messages import calls_out, messages_of, texts_of
 from zinc_rt.serving.api.ollama_models import check_model, error_line, plain, time_text
 from zinc_rt.serving.api.requests import converted, given_sampling, ignore, read_json, stops_of, takes_sampling
 from zinc_rt.serving.api.served_model import ServedModel
-from zinc_rt.serving.api.service import Gives, Service
+from zinc_rt.serving.api.service import AskedModel, Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 from zinc_rt.serving.api.usage import completion_tokens, prompt_tokens
 from zinc_rt.utils.checks import show
@@ -189,9 +189,21 @@ class OllamaEmbeddings(_OfModel, kw_only=True):
 R = TypeVar("R", OllamaChat, OllamaGenerate, OllamaEmbed, OllamaEmbeddings)
 
 
+async def named_for_text(front: Service, call: Call) -> AskedModel:
+    """The model that a chat or a text is asked of. Raises `ApiError`."""
+    body = read_json(await call.body())
+    kept = body.get("keep_alive")
+    now = (seconds_of(kept) if isinstance(kept, str) else kept) == 0 and kept is not False
+    nothing = not any(body.get(name) for name in ("messages", "prompt", "suffix"))
+    return AskedModel(body.get("model"), body.get("name"), unloads=now and nothing and front.is_admin(call))
+
+
 async def chat(service: Service, call: Call) -> None:
     """The next message of a conversation."""
     call.begin_answer("ollama-")
+    if service.table is not None:
+        await _not_loaded(call, _message)
+        return
     service.enter(call)
     request = await _asked(service, call, OllamaChat, CHAT)
     async with call.attended():
@@ -206,6 +218,9 @@ async def chat(service: Service, call: Call) -> None:
 async def generate(service: Service, call: Call) -> None:
     """The answer to a prompt."""
     call.begin_answer("ollama-")
+    if service.table is not None:
+        await _not_loaded(call, _response)
+        return
     service.enter(call)
     request = await _asked(service, call, OllamaGenerate, GENERATE)
     async with call.attended():
@@ -223,6 +238,13 @@ async def generate(service: Service, call: Call) -> None:
             said.append({"role": "user", "content": asked})
             choices = await _chat_choices(service, call, request, said, before=request.context or ())
         await _answer(service, call, request, choices, lines)
+
+
+async def _not_loaded(call: Call, part: _Part) -> None:
+    """Answer a request that unloads a model which is not loaded."""
+    model = read_json(await call.body()).get("model")
+    line = {"model": model, "created_at": time_text(datetime.now(UTC)), **part("", "", ())}
+    await call.reply_json(line | {"done_reason": "unload", "done": True})
 
 
 def _nothing_asked(service: Service, call: Call, request: OllamaChat | OllamaGenerate) -> dict[str, Any]:

@@ -63,12 +63,13 @@ _WRONG_KIND: Final = {
 
 class AskedModel(msgspec.Struct):
     """What a request says of its model, of types that are not checked yet. name: the model's older name at Ollama's
-    paths. stream: whether it asks for one.
+    paths. stream: whether it asks for one. unloads: it asks for nothing but that the model is not loaded.
     """
 
     model: Any = None
     name: Any = None
     stream: Any = None
+    unloads: Any = None
 
 
 Naming = Callable[["Service", Call], Awaitable[AskedModel]]
@@ -173,10 +174,12 @@ class Service:
     async def of(self, call: Call, streams: bool, naming: Naming | None = None) -> Service:
         """The service of the model that a request names, loaded; this one where it is the only one. streams: whether
         the endpoint can answer with events, which then tell of a load. naming: how it names its model, None for the
-        usual way. Raises `ApiError`, `ClientGone`.
+        usual way; where it has nothing to do but to unload one that is not loaded, this is the front. Raises
+        `ApiError`, `ClientGone`.
         """
         service = self if self.table is None else await self.table.enter(call, streams, naming)
-        call.model = service.model.fingerprint
+        if service.table is None:
+            call.model = service.model.fingerprint
         return service
 
     def lend(self, name: str) -> Service | None:
