@@ -53,6 +53,8 @@ def refused(*options: str) -> str:
 
 
 def test_what_cannot_be_started_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused("--device", "cpu,cuda:7") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    assert (
+        refused("--device", "cuda:7,cuda:8") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    )
     assert main(["serve", "--port", "0", "--device", "cpu,cpu", "--records", "x"]) in (1, 2)
     assert "--records is the folder of one server" in capsys.readouterr().err
