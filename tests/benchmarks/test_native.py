@@ -125,6 +125,7 @@ def test_a_row_beside_a_peer(
     program(peer, "llama-bench", f'case "$1" in --version) echo "version: 9";; *) {speeds};; esac')
     row = bench["rows"].Row("toy/x", bench["rows"].Kind.DECODE, "toy-q8_0", 2)
     monkeypatch.setattr(bench["native_tier"], "table", lambda: [row])
+    monkeypatch.setattr(bench["native_tier"], "CALM", 1.0)  # other tests run beside this one
     given = ["--models", str(tmp_path), "--peer-bin", str(peer), "--out", str(results), "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", ["native_tier.py", *given])
     bench["native_tier"].main()

@@ -204,7 +204,8 @@ def test_cpu(name: str, folder: Path) -> None:
         np.testing.assert_array_equal(bits(got[0]), bits(want))
 
 
-@pytest.mark.parametrize("name", soon(("qwen3vl",), KINDS))
+@pytest.mark.slow  # takes seconds for a model; `tests/kernels/test_rows.py` has what pictures add on the GPU
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
     case, tokens = made(folder, name), text_of(name)[:11]
