@@ -67,9 +67,10 @@ def test_it_is_as_if_merged(name: str, tmp_path: Path) -> None:
     assert error(without, want) > 0.01
 
 
-@pytest.mark.parametrize("name", soon(("qwen3moe",), ARCHITECTURES))
+@pytest.mark.slow  # `tests/kernels/test_adapters.py` has the kernels, `test_adapters.py` a whole model
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_cpu(name: str, tmp_path: Path) -> None:
-    """The CPU's kernels give the reference's bits, by default where adapters change experts."""
+    """The CPU's kernels give the reference's bits."""
     made = write_case(tmp_path / "model.gguf", CASES[name], T.F32)
     write_adapter(tmp_path / "a.gguf", made.case.architecture, adapted_tensors(made.path), ("",), rank=5, size=0.15)
     tokens, beside = random_tokens(5, 12, N_VOCAB - 2), random_tokens(6, 5, N_VOCAB - 2)
