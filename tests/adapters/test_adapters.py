@@ -12,7 +12,7 @@ import pytest
 
 import zinc_rt
 from tests.adapters.files import DENSE, story_adapters, write_adapter
-from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, random_tokens, write_model
+from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, random_tokens, soon, write_model
 from zinc_rt.adapters.errors import AdapterError, UnknownAdapter
 from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
@@ -66,20 +66,21 @@ def test_it_is_as_if_merged(spec: Spec, tmp_path: Path) -> None:
     rank = {"attn_q": 3, "ffn": 40}
     added = write_adapter(tmp_path / "a.gguf", spec.architecture, spec.shapes(), names, rank=rank, size=0.3)
     tokens = random_tokens(3, 9, spec.n_vocab)
-    (want,) = run(merged(tiny, tmp_path / "merged.gguf", added, 0.5), [(tokens, ())])
+    (want,) = run(merged(tiny, tmp_path / "merged.gguf", added, 0.5), [(tokens, ())], kernels="reference")
     given = [AdapterRequest(tmp_path / "a.gguf")]
-    (got,) = run(tiny.path, [(tokens, (AdapterUse(0, 0.5),))], given)
-    (without,) = run(tiny.path, [(tokens, ())])
+    (got,) = run(tiny.path, [(tokens, (AdapterUse(0, 0.5),))], given, kernels="reference")
+    (without,) = run(tiny.path, [(tokens, ())], kernels="reference")
     differ = np.abs(got.view(np.float32) - want.view(np.float32)).max()
     assert differ < 1e-3
     assert np.abs(without.view(np.float32) - want.view(np.float32)).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "weights", [pytest.param(T.Q8_0, marks=pytest.mark.slow), T.Q4_K, T.F16], ids=lambda kind: kind.name
-)
+@pytest.mark.parametrize("weights", soon((T.Q8_0,), (T.Q8_0, T.Q4_K, T.F16)), ids=lambda kind: kind.name)
 def test_the_same_bits_whoever_is_beside(weights: Any, tmp_path: Path) -> None:
-    """Several adapters at once, in one step; on both kernels; a row without any as if none were loaded."""
+    """Several adapters at once, in one step; on both kernels; a row without any as if none were loaded.
+
+    `tests/kernels/test_adapters.py` has the other formats.
+    """
     n_embd = 256 if weights is T.Q4_K else 64
     spec = replace(QWEN3, weights=weights, n_embd=n_embd, n_ff=256 if n_embd == 256 else 96, n_heads=n_embd // 16)
     path = write_model(tmp_path / "model.gguf", replace(spec, head_dim=16)).path

@@ -60,13 +60,22 @@ def test_it_is_as_if_merged(name: str, tmp_path: Path) -> None:
     assert shapes
     added = write_adapter(tmp_path / "a.gguf", made.case.architecture, shapes, ("",), rank=5, size=0.15)
     tokens, beside = random_tokens(5, 12, N_VOCAB - 2), random_tokens(6, 5, N_VOCAB - 2)
-    got = logits(made.path, tmp_path / "a.gguf", tokens, beside)
+    got = logits(made.path, tmp_path / "a.gguf", tokens, beside, kernels="reference")
     want = Net(dataclasses.replace(made, tensors=rewritten(made.tensors, added))).logits(tokens)
     without = Net(made).logits(tokens)
     assert error(got.view(np.float32), want) < 1e-3
     assert error(without, want) > 0.01
-    reference = logits(made.path, tmp_path / "a.gguf", tokens, beside, kernels="reference")
-    assert (got == reference).all()
+
+
+@pytest.mark.slow  # `tests/kernels/test_adapters.py` has the kernels, `test_adapters.py` a whole model
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_cpu(name: str, tmp_path: Path) -> None:
+    """The CPU's kernels give the reference's bits."""
+    made = write_case(tmp_path / "model.gguf", CASES[name], T.F32)
+    write_adapter(tmp_path / "a.gguf", made.case.architecture, adapted_tensors(made.path), ("",), rank=5, size=0.15)
+    tokens, beside = random_tokens(5, 12, N_VOCAB - 2), random_tokens(6, 5, N_VOCAB - 2)
+    want = logits(made.path, tmp_path / "a.gguf", tokens, beside, kernels="reference")
+    assert (logits(made.path, tmp_path / "a.gguf", tokens, beside) == want).all()
 
 
 @pytest.mark.parametrize("name", soon(GPU_SOON, FAMILIES))

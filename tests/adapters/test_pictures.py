@@ -25,5 +25,5 @@ def test_beside_others(tmp_path: Path) -> None:
         assert alone[0] == want
         assert len(set(alone)) > len(questions)
         with ThreadPoolExecutor(len(pairs)) as pool:
-            together = list(pool.map(lambda pair: pair[0].chat(pair[1], params=GREEDY).text, pairs * 2))
-        assert together == alone * 2
+            together = list(pool.map(lambda pair: pair[0].chat(pair[1], params=GREEDY).text, pairs))
+        assert together == alone

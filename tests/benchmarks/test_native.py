@@ -106,8 +106,7 @@ def test_table(bench: dict[str, ModuleType]) -> None:
 
 
 def test_read_bandwidth(bench: dict[str, ModuleType]) -> None:
-    for threads in (1, 2, 3):
-        assert 0.01 < bench["bandwidth"].read_bandwidth(100_000, threads) < 10_000
+    assert 0.01 < bench["bandwidth"].read_bandwidth(100_000, 2) < 10_000
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -126,6 +125,7 @@ def test_a_row_beside_a_peer(
     program(peer, "llama-bench", f'case "$1" in --version) echo "version: 9";; *) {speeds};; esac')
     row = bench["rows"].Row("toy/x", bench["rows"].Kind.DECODE, "toy-q8_0", 2)
     monkeypatch.setattr(bench["native_tier"], "table", lambda: [row])
+    monkeypatch.setattr(bench["native_tier"], "CALM", 1.0)  # other tests run beside this one
     given = ["--models", str(tmp_path), "--peer-bin", str(peer), "--out", str(results), "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", ["native_tier.py", *given])
     bench["native_tier"].main()

@@ -58,10 +58,10 @@ def test_a_good_server_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("repeat", "L0", {"greedy", "sampled"}),
         ("sampled", "L0", {"sampled"}),
         ("company", "L1", {"greedy", "sampled"}),
-        ("ulp in company", "L1", {"greedy", "sampled"}),
+        pytest.param("ulp in company", "L1", {"greedy", "sampled"}, marks=pytest.mark.slow),
         ("cache", "L2", {"greedy", "sampled"}),
         ("broken chain", "L5", set()),
-        ("other text", "L5", {"greedy", "sampled"}),
+        pytest.param("other text", "L5", {"greedy", "sampled"}, marks=pytest.mark.slow),
         ("other numbers", "L5", {"greedy", "sampled"}),
     ],
 )

@@ -66,6 +66,7 @@ def test_wrong_choices_are_one_line(run, args, code, words):
     assert outcome.out == ""
 
 
+@pytest.mark.slow  # compiles all of a model; `tests/lang/test_building.py` and `test_cache.py` compile few
 def test_all_kernels_are_compiled_in_one_go_and_kept(run, tmp_path):
     folder = tmp_path / "k"
     greedy = run("--cache-dir", folder, "--temp", 0)

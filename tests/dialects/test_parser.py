@@ -456,7 +456,7 @@ PIECES = sorted(
     tools=st.booleans(),
     bound=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_cuts_of_any_stream_do_not_matter(
     name: str, pieces: list[str], cuts: list[int], thinking: ThinkingState, tools: bool, bound: bool
 ) -> None:

@@ -326,7 +326,7 @@ class RecurrentMachine(Machine):
     recurrent = True
 
 
-Machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+Machine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
 RecurrentMachine.TestCase.settings = Machine.TestCase.settings
 TestSequences = Machine.TestCase
 TestRecurrentSequences = RecurrentMachine.TestCase

@@ -56,7 +56,11 @@ def finish(engine: Engine, slot: int, text: list[int], chunk: int) -> tuple[int,
     return start, np.concatenate(out).view(np.uint32)
 
 
-@pytest.fixture(params=[(n, k) for n in FAMILIES for k in ("reference", "native")], ids="-".join)
+LOADED = [pytest.param((name, "reference"), marks=pytest.mark.slow) for name in FAMILIES]
+"""`test_recurrent_sequences.py` has the reference by default."""
+
+
+@pytest.fixture(params=[*LOADED, *((name, "native") for name in FAMILIES)], ids="-".join)
 def loaded(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Iterator[tuple[str, Engine]]:
     name, kernels = request.param
     with engine_for(paths[name], n_batch=64, n_slots=4, n_ctx=128, kernels=kernels, kv_tokens=224) as engine:

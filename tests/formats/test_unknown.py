@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,13 @@ def run(what: str, record: str = "", timeout: int = 250) -> dict[str, object]:
     return out
 
 
+SOON = (("kind", "refused"), ("high bits", "refused"), ("codebook", "learned"))
+
+
 @pytest.mark.parametrize(
     ("record", "what"),
     [
-        pytest.param(record, what, marks=() if what == "refused" or record == "codebook" else pytest.mark.slow)
+        pytest.param(record, what, marks=() if (record, what) in SOON else pytest.mark.slow)
         for record in UNKNOWN
         for what in ("refused", "learned")
     ],
@@ -129,6 +133,7 @@ BRANCHED = ("kind", "scale", "high_bits")
 """Fields of a record that kernels choose code by."""
 
 
+@cache
 def functions(path: Path) -> list[ast.FunctionDef]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]

@@ -403,12 +403,12 @@ def test_hostile_sizes_take_no_memory(tmp_path: Path) -> None:
 def test_the_slowest_permitted_arrays_are_still_quick(write: Write) -> None:
     """Strings that defeat the fast walk: empty, long, with NULs, in bad mixtures, hundreds of thousands."""
     textures = [
-        [""] * 400_000,
-        ["\0"] * 200_000,
-        ["\0\0\0\0\0\0\0\0" * 2] * 100_000,
-        ["a" * 256] * 50_000,
-        ["b", "", "c" * 300] * 50_000,
-        ["\x03\0\0\0\0\0\0\0abc"] * 100_000,
+        [""] * 200_000,
+        ["\0"] * 100_000,
+        ["\0\0\0\0\0\0\0\0" * 2] * 50_000,
+        ["a" * 256] * 25_000,
+        ["b", "", "c" * 300] * 25_000,
+        ["\x03\0\0\0\0\0\0\0abc"] * 50_000,
     ]
     for texture in textures:
         packed = build.text(texture[0]) * len(texture) if len(set(texture)) == 1 else None
@@ -418,5 +418,5 @@ def test_the_slowest_permitted_arrays_are_still_quick(write: Write) -> None:
         with GGUFFile.open(path) as file:
             opened = time.process_time() - start
             assert file.metadata["k"] == texture
-        assert opened < 1.0
-        assert time.process_time() - start < 3.0
+        assert opened < 0.5
+        assert time.process_time() - start < 1.5

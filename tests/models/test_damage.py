@@ -17,7 +17,7 @@ from zinc_rt.models import define
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.kinds import read_kind
 
-ROUNDS = 300
+ROUNDS = 150
 
 
 def use(path: Path) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import engine_for
-from tests.models.families import CASES, FAMILIES, KINDS, soon
+from tests.models.families import CASES, FAMILIES, soon
 from tests.models.families.build import Case, hollow, write_case
 from tests.models.families.embedders import EMBEDDERS
 from zinc_rt.engine.engine import SequenceChunk
@@ -106,7 +106,7 @@ def try_damage(case: Case, path: Path, seed: int, n: int) -> list[str]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", soon((*KINDS, "bert-mean", "gemma-embedding-dense"), ALL))
+@pytest.mark.parametrize("name", soon((*FAMILIES, "bert-mean"), ALL))
 def test_damage(name: str, tmp_path: Path) -> None:
     found = try_damage(ALL[name], tmp_path / "damaged.gguf", seed=1, n=6)
     assert any(outcome != "runs" for outcome in found)
@@ -151,7 +151,7 @@ def defines(path: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", soon((*FAMILIES, "bert-mean"), ALL))
+@pytest.mark.parametrize("name", soon(("qwen35", "gpt-oss", "deepseek2", "bert-mean"), ALL))
 def test_without_a_tensor(name: str, tmp_path: Path) -> None:
     """Each tensor in turn: a model that lacks one is refused."""
     case = ALL[name]

@@ -1,6 +1,6 @@
 """The same rows give the same bits: however prompts are cut, whatever else is in a step, whichever pages they get.
 
-With the native kernels and with the reference ones.
+With the native kernels, compared with the reference ones; those alone are slow, `test_families.py` cuts texts for them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def alone(tiny: Tiny, prompts: list[list[int]]) -> list[np.ndarray]:
     return out
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=[pytest.param(k, marks=pytest.mark.slow) if k == "reference" else k for k in KERNELS])
 def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
     with engine_for(tiny.path, n_batch=96, n_slots=4, n_ctx=96, kernels=request.param) as made:
         yield made

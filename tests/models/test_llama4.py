@@ -19,7 +19,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define, llama4
 
 CHUNK = 256
-TOKENS = random_tokens(7, 262, N_VOCAB - 2)
+TOKENS = random_tokens(7, CHUNK + 4, N_VOCAB - 2)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_second_chunk(made: Made) -> None:
     """From position 256 on most layers see nothing before it."""
     want = forward(Net(made), TOKENS, CHUNK)
     assert error(logits_of(made.path, TOKENS, n_ctx=512, kernels="reference"), want) < WHOLE
-    assert error(forward(Net(made, wrong=["chunks"]), TOKENS, CHUNK)[256:], want[256:]) > NOTICED
+    assert error(forward(Net(made, wrong=["chunks"]), TOKENS, CHUNK)[CHUNK:], want[CHUNK:]) > NOTICED
 
 
 def test_few_layers(tmp_path: Path) -> None:

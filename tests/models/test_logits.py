@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, T, Tiny, engine_for, logits_of, random_tokens, write_model
+from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, T, Tiny, engine_for, logits_of, random_tokens, soon, write_model
 from tests.models.truth import Truth, error
 from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf import GGUFFile
@@ -89,7 +89,11 @@ def test_float_models(name: str, folder: Path) -> None:
     assert want.std() > 0.5  # logits that say something
 
 
-@pytest.mark.parametrize("name", QUANTISED_MODELS)
+K_QUANTS = {"llama-q4_k-q6_k", "qwen3-q5_k-f16"}
+"""`test_families.py` mixes such formats by default."""
+
+
+@pytest.mark.parametrize("name", soon(QUANTISED_MODELS.keys() - K_QUANTS, QUANTISED_MODELS))
 def test_quantised_models(name: str, folder: Path) -> None:
     """With int8 activations in the formulas too, only activations that fall to the other side of a half differ: each
     is off by a whole step, 1 / 127 of its group's largest.
@@ -140,10 +144,10 @@ def test_the_tied_embedding_is_the_output(tmp_path: Path) -> None:
 def test_two_splits_of_attention(tmp_path: Path) -> None:
     """More than 256 positions, where partial softmaxes are merged."""
     tiny = write_model(tmp_path / "tiny.gguf", replace(QWEN3, n_layers=1, n_embd=32, n_ff=32))
-    tokens = random_tokens(4, 300, tiny.spec.n_vocab)
+    tokens = random_tokens(4, 264, tiny.spec.n_vocab)
     got, want = logits_of(tiny.path, tokens, kernels="reference"), Truth(tiny).logits(tokens)
     assert error(got, want) < 1e-3
-    assert quietest_row(got[260:], want[260:]) < 1e-6
+    assert quietest_row(got[256:], want[256:]) < 1e-6
 
 
 def test_greedy_tokens_are_the_argmax(tmp_path: Path) -> None:

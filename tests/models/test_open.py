@@ -194,8 +194,8 @@ def test_the_comparison_notices(wrong: str, folder: Path) -> None:
     assert error(got, Formulas(tensors, quantised=False, wrong=wrong).logits(TOKENS)) > 0.02
 
 
-@pytest.mark.parametrize("kind", [T.F32, T.Q8_0], ids=lambda k: k.name)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", [pytest.param(T.F32, marks=pytest.mark.slow), T.Q8_0], ids=lambda k: k.name)
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_cpu_gives_the_references_bits(kind: GGMLType, threads: int, folder: Path) -> None:
     """In one step and cut into steps."""
     path, _, want = computed(folder, kind)

@@ -18,7 +18,7 @@ from zinc_rt.models.errors import ModelError
 LENGTHS = (24, 1, 33)
 
 
-@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.parametrize("name", soon(RANKERS.keys() - {"modern-bert-reranker-mean", "bert-reranker-first"}, RANKERS))
 def test_scores(name: str, tmp_path: Path) -> None:
     """Near the formulas' scores, and the formulas notice mistakes."""
     case = RANKERS[name]

@@ -159,9 +159,9 @@ def test_parts_become_one_file(floats: Path, tmp_path: Path) -> None:
 
 
 def test_threads_and_pieces_do_not_matter(floats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert(floats, tmp_path / "a.gguf", "Q4_K_M", threads=1)
+    convert(floats, tmp_path / "a.gguf", "Q6_K", threads=1)
     monkeypatch.setattr("zinc_rt.quantizing.convert.CHUNK", 3000)
-    convert(floats, tmp_path / "b.gguf", "Q4_K_M", threads=3)
+    convert(floats, tmp_path / "b.gguf", "Q6_K", threads=3)
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
 
 

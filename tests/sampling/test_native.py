@@ -111,7 +111,7 @@ def parameters(draw: st.DrawFn, n: int) -> SamplingParams:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_rows_of_any_parameters(native: Native, data: st.DataObject) -> None:
     n = data.draw(st.sampled_from([1, 2, 7, 33, 70]))
     kind = data.draw(st.sampled_from([few, usual, wild]))

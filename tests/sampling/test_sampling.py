@@ -364,7 +364,7 @@ def slow_support(logits, top_k, top_p, min_p):
     st.sampled_from([0.0, 0.13, 0.5, 0.77, 0.951, 1.0]),
     st.sampled_from([0.0, 0.05, 0.3, 0.71, 1.0]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_support_against_the_slow_version(tenths, top_k, top_p, min_p):
     logits = [t / 10 for t in tenths]
     kept = slow_support([float(np.float32(v)) for v in logits], top_k, top_p, min_p)
@@ -421,7 +421,7 @@ def naive_penalties(logits, recent, repetition, presence, frequency):
     ),
     st.sampled_from([-1, 0, 1, 3, 64]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_penalties_against_the_naive_version(tenths, history, penalties, last_n):
     repetition, presence, frequency = penalties
     logits = np.float32([t / 10 for t in tenths])

@@ -227,7 +227,7 @@ def test_two_tenants_with_work_share_the_engine_by_their_weights(weight: float, 
     core = core_on(engine)
     core.share(TenantShare("a", weight=weight))
     made = 0
-    while engine.clock.now < 107:
+    while engine.clock.now < 104:
         while queue_depth(core, "a") < 8:
             made += 1
             core.submit(asked(f"a{made}", 40, 12, "a"))
@@ -263,13 +263,13 @@ def test_a_tenant_that_was_idle_has_no_credit() -> None:
 def test_a_tenant_that_comes_back_does_not_wait_for_another_ones_answers() -> None:
     """All sequences generate for one tenant, for long; the other one's part of them is free in the next turn."""
     core = core_on(FakeEngine(n_slots=4, n_batch=32, n_ctx=256))
-    hundred = replace(ENDLESS, max_tokens=100)
-    flood = [replace(asked(f"a{i}", 20, tenant="a"), params=hundred) for i in range(12)]
+    sixty = replace(ENDLESS, max_tokens=60)
+    flood = [replace(asked(f"a{i}", 20, tenant="a"), params=sixty) for i in range(8)]
     for request in flood:
         core.submit(request)
     reports = [core.turn() for _ in range(10)]
     assert core.status.decoding == 4
-    quiet = [replace(asked(f"b{i}", 20, tenant="b"), params=hundred) for i in range(3)]
+    quiet = [replace(asked(f"b{i}", 20, tenant="b"), params=sixty) for i in range(3)]
     for request in quiet:
         core.submit(request)
     later = [core.turn() for _ in range(10)]

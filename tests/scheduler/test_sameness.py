@@ -81,7 +81,7 @@ def alone() -> Iterator[tuple[list[Submit], dict[str, tuple[Answer, str]]]]:
         {"n_slots": 16},
         {"n_slots": 8, "kv_tokens": 16},
         pytest.param({"n_slots": 4, "n_batch": 32}, marks=pytest.mark.slow),
-        {"n_slots": 2, "n_batch": 16},
+        pytest.param({"n_slots": 2, "n_batch": 16}, marks=pytest.mark.slow),
         pytest.param({"n_slots": 1, "n_batch": 512}, marks=pytest.mark.slow),
     ],
     ids=str,

@@ -98,8 +98,7 @@ def test_a_storm_twice_and_on_few_pages(mmproj: Path) -> None:
     async def reused(server: Real) -> None:
         assert await server.metric('zinc_prefix_tokens_total{result="hit"}') > 0
 
-    same(mmproj, reused, times=2, n_slots=4)
-    same(mmproj, n_slots=8, kv_tokens=256)
+    same(mmproj, reused, times=2, n_slots=8, kv_tokens=256)
 
 
 @pytest.mark.slow  # `test_process.py` kills engines, the tests below have pictures

@@ -126,7 +126,8 @@ def test_an_id_runs_once() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)])
+@pytest.mark.slow  # `test_requests_that_wait_are_not_blamed` kills engines, too
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_engine_goes_unnoticed(sign: int) -> None:
     async def test() -> None:
         said: list[str] = []

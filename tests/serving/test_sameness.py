@@ -151,7 +151,8 @@ def test_a_warm_cache() -> None:
     same(FEW, _reused, times=2, n_slots=16)
 
 
-@pytest.mark.parametrize("n", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.slow  # `tests/adapters/test_server.py` kills one while it answers
+@pytest.mark.parametrize("n", [FEW, MANY])
 def test_an_engine_that_is_killed_again_and_again(n: int) -> None:
     draw, left, kills = random.Random(3), [60], 2 if n == FEW else 8
     clients: list[Real] = []
@@ -216,6 +217,7 @@ def replays(n: int, folder: Path) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow  # `tests/test_golden.py` says it of the same model
 def test_the_reference_kernels_say_the_same() -> None:
     """A handful, as they are slow."""
 

@@ -127,7 +127,11 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(
-    params=[("qwen35", CacheFormat.F16), ("gemma3", CacheFormat.F16), ("wide", CacheFormat.Q8_0)],
+    params=[
+        ("qwen35", CacheFormat.F16),
+        pytest.param(("gemma3", CacheFormat.F16), marks=pytest.mark.slow),
+        ("wide", CacheFormat.Q8_0),
+    ],
     ids=lambda given: f"{given[0]}-{given[1].value}",
 )
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:

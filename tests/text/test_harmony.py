@@ -117,13 +117,13 @@ def test_text_is_told_as_it_comes() -> None:
 UNITS = ("<", "x", "<|", "<|end|>", "<|start|>", "<|channel|>", " ", "<|constrain|>")
 
 
-@pytest.mark.parametrize("unit", soon(("x", "<|", "<|channel|>"), UNITS))
+@pytest.mark.parametrize("unit", soon(("x", "<|channel|>"), UNITS))
 def test_time_grows_with_the_text(unit: str) -> None:
     started = time.process_time()
-    divided(*(unit * 10_000))
-    divided(unit * 10_000)
-    divided("<|channel|>final<|message|>" + unit * 10_000)
-    assert time.process_time() - started < 3
+    divided(*(unit * 5_000))
+    divided(unit * 5_000)
+    divided("<|channel|>final<|message|>" + unit * 5_000)
+    assert time.process_time() - started < 1.5
 
 
 def test_models_that_speak_it() -> None:

@@ -331,8 +331,8 @@ def test_one_that_was_killed_between_renderings(process: TemplateProcess) -> Non
     ("sent", "says"),
     [
         (signal.SIGKILL, "was ended by SIGKILL, perhaps for lack of memory"),
-        (signal.SIGSEGV, "was ended by SIGSEGV"),
-        (signal.SIGTERM, "was ended by SIGTERM"),
+        pytest.param(signal.SIGSEGV, "was ended by SIGSEGV", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "was ended by SIGTERM", marks=pytest.mark.slow),
     ],
 )
 def test_one_that_is_killed_while_it_renders(process: TemplateProcess, sent: signal.Signals, says: str) -> None:
@@ -480,7 +480,13 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "end", ["", "sys.exit(1)", "1 / 0", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "os.abort()"]
+    "end",
+    [
+        "",
+        "os._exit(0)",
+        *(pytest.param(end, marks=pytest.mark.slow) for end in ("sys.exit(1)", "1 / 0", "os.abort()")),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ],
 )
 def test_it_ends_with_the_program(end: str) -> None:
     done = run(_SCRIPT + end)

@@ -70,8 +70,12 @@ KINDS = (
 )
 """Cases that have each operation in each way that any case asks for it.
 
-By default these run on the CPU. Each other case costs `test_logits` alone, which sees to it that it asks for no more
-than these do; the rest of its tests are slow.
+Each other case costs `test_logits` alone, which sees to it that it asks for no more than these do; the rest of its
+tests are slow.
+"""
+ON_THE_CPU = (*FAMILIES, "glm-dsa")
+"""Those whose native kernels run by default: what else kinds ask for, `tests/backends/cpu` and `tests/kernels` try by
+the operation.
 """
 
 

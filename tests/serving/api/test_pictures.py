@@ -415,7 +415,7 @@ def test_parts_of_any_shape(seeing: Seeing) -> None:
     with asyncio.Runner() as runner:
         b = seeing()
 
-        @settings(deadline=None, max_examples=25)
+        @settings(deadline=None, max_examples=12)
         @given(st.sampled_from(["image_url", "input_image", "image"]), ODD, ODD)
         def one(kind: str, url: Any, source: Any) -> None:
             block = {"type": kind, "image_url": url, "source": source, "image": url}
@@ -556,5 +556,5 @@ def test_a_server_that_ends_does_not_wait_for_pictures(tower: tuple[Tower, Path]
 @cache
 def white(side: int) -> bytes:
     made = io.BytesIO()
-    Image.new("RGB", (side, side), "white").save(made, "PNG")
+    Image.new("RGB", (side, side), "white").save(made, "PNG", compress_level=1)
     return made.getvalue()

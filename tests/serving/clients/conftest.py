@@ -28,7 +28,7 @@ def story(folder: Path) -> Iterator[Command]:
 @pytest.fixture(scope="session")
 def caller(folder: Path) -> Iterator[Command]:
     """A model that calls tools, by the name `caller`."""
-    with started(folder, "-m", write_caller(folder / "caller.gguf"), "--alias", "caller") as server:
+    with started(folder, "--one-process", "-m", write_caller(folder / "caller.gguf"), "--alias", "caller") as server:
         yield server
 
 

@@ -64,7 +64,7 @@ def servers(n: int) -> Iterator[tuple[list[subprocess.Popen[str]], list[str], st
 
 @asynccontextmanager
 async def streamed(http: httpx.AsyncClient, url: str, **fields: Any) -> AsyncIterator[httpx.Response]:
-    body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 40, "ignore_eos": True, **fields}
+    body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 24, "ignore_eos": True, **fields}
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
         yield answer
 
@@ -160,7 +160,7 @@ class Client:
     def __init__(self, router: Router, path: str = "/v1/chat/completions") -> None:
         self.text = ""
         self.more = asyncio.Event()
-        body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 40, "ignore_eos": True}
+        body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 24, "ignore_eos": True}
         self._body: list[bytes] = [json.dumps(body).encode()]
         scope = {
             "type": "http",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ def test_lists_of_devices() -> None:
 
 
 def test_two_engines_answer_as_one(model: zinc_rt.Model, tmp_path: Path) -> None:
-    several = Command(tmp_path, "-c", "256", "-np", "2", "--device", "cpu,cpu")
+    several = Command(tmp_path, "-c", "256", "-np", "2", "--one-process", "--device", "cpu,cpu")
     try:
         answer = httpx.post(f"{several.url}/v1/chat/completions", json=ASKED, timeout=SECONDS).json()
         assert answer["choices"][0]["message"]["content"] == model.chat(ASKED["messages"], max_tokens=9, seed=4).text
@@ -44,15 +42,9 @@ def test_two_engines_answer_as_one(model: zinc_rt.Model, tmp_path: Path) -> None
         several.end()
 
 
-def refused(*options: str) -> str:
-    """The last line about a server that does not start."""
-    command = [sys.executable, "-m", "zinc_rt", "serve", "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode in (1, 2)
-    return done.stderr.splitlines()[-1]
-
-
 def test_what_cannot_be_started_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused("--device", "cpu,cuda:7") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    assert main(["serve", "--port", "0", "--one-process", "--device", "cuda:7,cuda:8"]) == 1
+    said = "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    assert capsys.readouterr().err.splitlines()[-1] == said
     assert main(["serve", "--port", "0", "--device", "cpu,cpu", "--records", "x"]) in (1, 2)
     assert "--records is the folder of one server" in capsys.readouterr().err

@@ -220,10 +220,11 @@ def _float_product(x: F32, rows: F32, out: F32) -> None:
     x_groups, w_groups = _chain_major(x), _chain_major(rows)  # f32[32, n, n_groups]
     n_groups = x_groups.shape[2]
     step = max(1, _TILE // (GROUP * n_groups))
-    for i in range(x.shape[0]):
+    together = max(1, step // rows.shape[0])  # rows of x, where the matrix is small
+    for i in range(0, x.shape[0], together):
         for j in range(0, rows.shape[0], step):
-            values = fma_chain(w_groups[:, j : j + step], x_groups[:, i : i + 1])  # f32[step, n_groups]
-            out[i, j : j + step] = lane_tree_sum(values.T, TREE_LANES)
+            values = fma_chain(w_groups[:, None, j : j + step], x_groups[:, i : i + together, None])
+            out[i : i + together, j : j + step] = lane_tree_sum(np.moveaxis(values, 2, 0), TREE_LANES)
 
 
 def _chain_major(x: F32) -> F32:
