@@ -452,7 +452,7 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
         assert cost.bandwidth > least, "what a dispatch begins and ends with weighs more"
 
 
-@pytest.mark.parametrize("kind", soon(("Q4_0", "Q6_K"), ("Q8_0", "Q4_0", "Q4_K", "Q6_K")))
+@pytest.mark.parametrize("kind", soon(("Q4_0",), ("Q8_0", "Q4_0", "Q4_K", "Q6_K")))
 def test_eight_rows_of_activations_keep_memory_busy(kind: str) -> None:
     part, shared = rdna_kernels.measured(gpu_kernel(matvec_rows(kind, 8).spec), kind, 16, 4096, 8)
     assert part.rounds == part.waves * 4, "one for each of four turns"

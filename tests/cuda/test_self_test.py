@@ -20,7 +20,7 @@ def processor() -> None:
     device()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_self_test(seed: int) -> None:
     """A graph is launched from the second step on, with its nodes in any order that its edges allow."""
     with cuda_backend(FakeCuda(seed=seed)) as (backend, fake):

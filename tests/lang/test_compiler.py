@@ -124,7 +124,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_failures_name_their_module_and_the_others_succeed(jobs: int) -> None:
     bad = [*FAILURES.values(), *CRASHES.values()]
     modules = [m for module, _ in bad for m in (increment(f"before {module.name}"), module)] + [increment("last")]

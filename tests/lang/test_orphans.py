@@ -154,6 +154,7 @@ def test_what_takes_too_long_is_refused_by_name_and_number() -> None:
     assert limited.lasting
 
 
+@pytest.mark.slow  # the test above has it for a module behind another
 def test_the_limit_is_not_that_of_all_modules_together() -> None:
     """Each takes some tenths of a second, so that one process exceeds a limit that counts from its start."""
     images = Compiler(jobs=1, cpu_seconds=1).compile_each([slow(str(i), bits=2560) for i in range(8)])

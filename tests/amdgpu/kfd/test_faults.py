@@ -100,7 +100,10 @@ def test_the_first_call_of_a_kind_fails(call: str, code: int) -> None:
     fail_one(LINUX_7_3, call, 0, code)
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+@pytest.mark.parametrize(
+    "profile",
+    [pytest.param(p, id=p.name, marks=() if p is LINUX_7_3 else pytest.mark.slow) for p in PROFILES],
+)
 @pytest.mark.parametrize("call", CALLS)
 def test_each_later_call_fails(profile: KernelProfile, call: str) -> None:
     for skip in range(1, calls_of_a_life(profile)[call]):

@@ -65,7 +65,10 @@ def noting(fault: InjectedFault, hit: list[bool]) -> Callable[[], object]:
     return lambda: hit.append(fault.seen > fault.skip)
 
 
-@pytest.mark.parametrize("interface", INTERFACES)
+# `kfd/test_faults.py` has each call of KFD fail.
+@pytest.mark.parametrize(
+    "interface", [n if n != "kfd" else pytest.param(n, marks=pytest.mark.slow) for n in INTERFACES]
+)
 def test_every_call_may_fail(interface: str) -> None:
     with machine() as made:
         process = made.process()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,9 @@ def test_mixed_precision() -> None:
         ]
         for c in columns
     ]
-    for name, kinds, negative, absolute, clamp in product(
-        ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"), product((0, 1, 2), repeat=3), (0, 1), (0, 1), (0, 1)
-    ):
+    names = ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
+    every = product(names, product((0, 1, 2), repeat=3), (0, 1), (0, 1), (0, 1))
+    for name, kinds, negative, absolute, clamp in islice(every, 0, None, 3):  # all kinds, each with some of the flags
         g = group(2)
         g.put(0, 0x1234ABCD)
         ops = []

@@ -5,7 +5,7 @@ products of heads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -29,6 +29,11 @@ STEPS = {
     "deep": [(0, 529)],
 }
 SINKS = (0.5, math.nan, math.inf, -math.inf)
+FEW = {
+    "edges": [(0, 254), (0, 256), (0, 512)],
+    "mixed": [(1, 0), (0, 300), (1, 17), (1, 39)],
+}
+"""Positions on both sides of a split, two splits, and rows of two sequences."""
 SHAPES = {
     "plain": Shape(16, 2, 1),
     "window 1": Shape(16, 1, 1, window=1),
@@ -65,13 +70,19 @@ SOON = (
     "blocks, window, sinks, read by products",
     "latent blocks",
 )
-"""Halves with a soft cap; blocks, apart and latent; the others are slow tests."""
+"""Halves with a soft cap; blocks, apart and latent; the others, and more steps, are slow tests."""
 
 
-@pytest.mark.parametrize("name", [n if n in SOON else pytest.param(n, marks=pytest.mark.slow) for n in SHAPES])
-def test_attention(backend: AmdBackend, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        *(pytest.param(name, FEW, id=f"{name}, few") for name in SOON),
+        *(pytest.param(name, STEPS, id=name, marks=pytest.mark.slow) for name in SHAPES),
+    ],
+)
+def test_attention(backend: AmdBackend, name: str, steps: Mapping[str, list[tuple[int, int]]]) -> None:
     how = ("ordinary", "hostile", "wild")[list(SHAPES).index(name) % 3]
-    case = build(SHAPES[name], CONTEXTS, STEPS, how)
+    case = build(SHAPES[name], CONTEXTS, steps, how)
     check(backend, case, expected(case))
 
 

@@ -165,6 +165,7 @@ def test_steps_of_many_rows(backend: AmdBackend, name: str) -> None:
     check(backend, case, expected(case))
 
 
+@pytest.mark.slow  # `test_only_chosen_experts_are_read` counts bytes by default
 def test_experts_are_read_once_for_all_their_rows() -> None:
     """Of 16 rows that choose two of 24 experts: those that any row chose, however many did, and activations."""
     a = Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=256, n_experts=24, k=2, gating="softmax_chosen")

@@ -167,13 +167,13 @@ def attended(dim: int, kind: T) -> Case:
     return net.case(steps)
 
 
-@pytest.mark.parametrize(("dim", "kernels"), [(32, ["attention"]), (24, ["attention"])])
-def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) -> None:
+@pytest.mark.parametrize("dim", [32, pytest.param(24, marks=pytest.mark.slow)])
+def test_a_gate_on_attention(backend: AmdBackend, dim: int) -> None:
     case = attended(dim, T.Q8_0)
     check_gpu(backend, case, expected(case))
     found = GpuLowering(case.graph, case.sizes).run().operations
     behind = [kernel(op) for op in found if kernel(op) != "heads"]
-    assert behind == [*kernels, "matvec"]
+    assert behind == ["attention", "matvec"]
 
 
 @pytest.mark.parametrize(

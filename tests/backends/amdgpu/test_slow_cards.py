@@ -12,7 +12,7 @@ from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
 from tests.backends.amdgpu.stage import check, kernels
-from tests.backends.cpu.test_graphs import random_case
+from tests.backends.cpu.test_graphs import short_case
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.errors import DeviceLost
 
@@ -39,7 +39,7 @@ def batches(backend: AmdBackend) -> int:
 
 @pytest.mark.parametrize("interface", ["cs", "umq"])
 def test_a_step_in_one_piece_is_reset(interface: str) -> None:
-    case, want = random_case(SEED)
+    case, want = short_case(SEED)
     with slow_card(interface) as (backend, made):
         backend.gpu.budget.longest = 1e6
         with pytest.raises(DeviceLost):
@@ -49,7 +49,7 @@ def test_a_step_in_one_piece_is_reset(interface: str) -> None:
 
 @pytest.mark.parametrize("interface", ["cs", pytest.param("umq", marks=pytest.mark.slow)])
 def test_cut_it_runs(interface: str) -> None:
-    case, want = random_case(SEED)
+    case, want = short_case(SEED)
     with slow_card(interface) as (backend, made):
         check(backend, case, want)
         assert batches(backend) > 1
@@ -60,7 +60,7 @@ def test_cut_it_runs(interface: str) -> None:
 
 
 def test_a_queue_whose_waves_can_be_saved_has_no_limit() -> None:
-    case, want = random_case(SEED)
+    case, want = short_case(SEED)
     with slow_card("kfd") as (backend, made):
         backend.gpu.budget.longest = 1e6
         check(backend, case, want)
@@ -70,7 +70,7 @@ def test_a_queue_whose_waves_can_be_saved_has_no_limit() -> None:
 
 def test_what_was_recorded_in_large_pieces_is_recorded_anew() -> None:
     """The card turns out slower than it was."""
-    case, want = random_case(SEED)
+    case, want = short_case(SEED)
     with slow_card("kfd") as (backend, _):
         pace = backend.gpu.budget
         pace.longest, pace.rate = 0.5, 1e12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -158,6 +159,12 @@ def random_case(seed: int) -> tuple[Case, Outputs]:
         steps.append(Step(n, given, len(wanted)))
     case = net.case(steps)
     return case, expected(case)
+
+
+def short_case(seed: int) -> tuple[Case, Outputs]:
+    """The random graph with two steps: of five rows, and of one."""
+    case, want = random_case(seed)
+    return replace(case, steps=case.steps[:2]), want[:2]
 
 
 SEEDS = (0, len(LEVELS) - 1)

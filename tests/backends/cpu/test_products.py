@@ -24,6 +24,7 @@ from tests.backends.cpu.both import (
     outputs,
 )
 from tests.backends.cpu.hostile import hostile, ordinary, rows
+from tests.helpers import soon
 from tests.kernels.material import (
     FINITE_F16,
     FLOATS,
@@ -98,7 +99,7 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
 # vectors the other ways to multiply (the code for few rows is that of the level before), the others three.
 VECTORS = next(isa for isa in LEVELS if isa != "amx")
 MATRIX = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4", "F16", "BF16")
-MULTIPLIED = (*("Q4_0", "Q5_1", "Q8_0", "Q5_K", "Q6_K", "Q2_K", "MXFP4", "NVFP4", "IQ2_S", "IQ1_M", "Q1_0", "F16"),)
+MULTIPLIED = ("Q4_0", "Q5_1", "Q8_0", "Q6_K", "Q2_K", "NVFP4", "F16")
 """A format of each way to multiply. `test_products_of_a_row` has the other ways to unpack; BF16 is among
 `test_shared_activations`, and tests of architectures are of F32.
 """
@@ -135,7 +136,12 @@ def one_row() -> Iterator[CpuBackend]:
         yield backend
 
 
-@pytest.mark.parametrize("kind", [name for name in OF_EACH_KIND if name not in MULTIPLIED and T[name] in QUANTISED])
+ALIKE = ("IQ4_NL", "TQ2_0", "IQ2_S")
+"""Nibbles that are looked up, as MXFP4's; quarters, as Q3_K's; a grid, as that of IQ2_XS in `test_emulated_dots.py`."""
+SINGLE = [name for name in OF_EACH_KIND if name not in MULTIPLIED and T[name] in QUANTISED]
+
+
+@pytest.mark.parametrize("kind", soon([name for name in SINGLE if name not in ALIKE], SINGLE))
 def test_products_of_a_row(kind: str, one_row: CpuBackend) -> None:
     n_out, n_in = shapes_of(T[kind])[-1]
     for how in KINDS_OF_WEIGHTS[:3]:

@@ -1,8 +1,9 @@
 """One answer on all machines: the CPU, an emulated AMD card, an OpenCL and a CUDA driver give the reference's bits, and
 so one another's.
 
-Slow tests but one: OpenCL's CPU driver builds the kernels of a model for half a minute, and keeps them. `pytest --gpu`
-runs all on a card.
+Slow tests: OpenCL's CPU driver builds the kernels of a model for half a minute, and keeps them. By default the
+self-test's small model runs there, in `test_card.py`, and through CUDA, in `tests/cuda/test_self_test.py`.
+`pytest --gpu` runs all on a card.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ KINDS = {
 }
 SIZES = {"n_ctx": 64, "n_slots": 2}
 PROMPT, OTHER = [3, 17, 5], [9, 8]
+ROWS = len(PROMPT)
 WAYS = (SamplingParams(temperature=0.0), SamplingParams(temperature=0.9, top_k=0, top_p=0.9, repetition_penalty=1.3))
 LATER = () if hardware.state["device"] else pytest.mark.slow
 on_all = pytest.mark.parametrize("machine", [pytest.param(m, marks=LATER) for m in MACHINES])
@@ -51,21 +53,18 @@ def on(device: str) -> dict[str, Any]:
     return {"device": choice.device, "card": choice.card}
 
 
-def answers(engine: Engine, rows: int) -> tuple[np.ndarray, list[list[int]]]:
-    """Bits of the logits of steps with `rows`, 2 and 1 rows, u32[rows + 3, N_VOCAB], and tokens chosen in each way of
-    `WAYS`.
-    """
-    prompt = PROMPT[:rows]
+def answers(engine: Engine) -> tuple[np.ndarray, list[list[int]]]:
+    """Bits of the logits of steps with 3, 2 and 1 rows, u32[6, N_VOCAB], and tokens chosen in each way of `WAYS`."""
     slot, other = engine.open_sequence(), engine.open_sequence()
     steps = (
-        [SequenceChunk(slot, 0, prompt, range(rows))],
-        [SequenceChunk(slot, rows, [40], (0,)), SequenceChunk(other, 0, OTHER[:1], (0,))],
+        [SequenceChunk(slot, 0, PROMPT, range(ROWS))],
+        [SequenceChunk(slot, ROWS, [40], (0,)), SequenceChunk(other, 0, OTHER[:1], (0,))],
         [SequenceChunk(other, 1, OTHER[1:], (0,))],
     )
     logits = np.concatenate([engine.step(step).logits.copy() for step in steps])
     texts = []
     for way in WAYS:
-        sampler, text, done = Sampler(replace(way, seed=10), N_VOCAB), list(prompt), 0
+        sampler, text, done = Sampler(replace(way, seed=10), N_VOCAB), list(PROMPT), 0
         engine.close_sequence(slot)
         slot = engine.open_sequence()
         for _ in range(4):
@@ -82,9 +81,9 @@ def model(folder: Path, kind: str) -> Path:
 
 
 @cache
-def wanted(path: Path, rows: int) -> Any:
-    with engine_for(path, **SIZES, n_batch=rows, kernels="reference") as engine:
-        return answers(engine, rows)
+def wanted(path: Path) -> Any:
+    with engine_for(path, **SIZES, n_batch=ROWS, kernels="reference") as engine:
+        return answers(engine)
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +91,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize(
-    ("kind", "machine", "rows"),
-    [
-        *([("experts", "opencl", 2)] if LATER else []),
-        *(pytest.param(kind, machine, 3, marks=LATER) for kind in KINDS for machine in MACHINES),
-    ],
-)
-def test_one_answer(kind: str, machine: str, rows: int, folder: Path) -> None:
-    """Logits to the bit, greedy tokens and sampled ones. Kernels are built for each number of rows in a step."""
+@on_all
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_answer(kind: str, machine: str, folder: Path) -> None:
+    """Logits to the bit, greedy tokens and sampled ones."""
     path = model(folder, kind)
-    logits, texts = wanted(path, rows)
-    with MACHINES[machine]() as device, engine_for(path, **SIZES, n_batch=rows, **on(device)) as engine:
-        got, chosen = answers(engine, rows)
+    logits, texts = wanted(path)
+    with MACHINES[machine]() as device, engine_for(path, **SIZES, n_batch=ROWS, **on(device)) as engine:
+        got, chosen = answers(engine)
     np.testing.assert_array_equal(got, logits)
     assert chosen == texts
 

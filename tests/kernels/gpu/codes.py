@@ -156,11 +156,11 @@ def _listed(few: bool) -> Mapping[str, KernelEntry]:
 
 @cache
 def _some() -> tuple[KernelEntry, ...]:
-    """Of every function one kernel at the least, of every second format products of one, two and eight rows by turns,
+    """Of every function one kernel at the least, of every fourth format products of one, two and eight rows by turns,
     and of the functions with many forms those that differ most. Of what differs by a bias alone, one.
     """
     found = [entry for name, entry in DECODE.items() if not name.startswith(("matvec_", "embed_"))]
-    for i, kind in enumerate((*c.QUANTIZED[::2], *c.FLOATS)):
+    for i, kind in enumerate((*c.QUANTIZED[::4], *c.FLOATS)):
         found.append(c.matvec_rows(kind, (1, 2, 1, 8)[i % 4]))
         if i % 4 == 0:
             found.append(DECODE[f"embed_{kind.lower()}"])
@@ -186,5 +186,5 @@ PARTS = 6
 
 def some_entries(part: int, target: str) -> Mapping[str, KernelEntry]:
     """A share of some kernels of each kind."""
-    tiles = list(_tiles())[::7] if TARGETS[target].matrix_instructions else []
+    tiles = list(_tiles())[::14] if TARGETS[target].matrix_instructions else []
     return named((*_some(), *tiles)[part::PARTS])

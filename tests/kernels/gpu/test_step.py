@@ -200,7 +200,7 @@ def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("dim", "n_kv", "group"),
-    [pytest.param(*form, marks=pytest.mark.slow if form[0] == 128 else ()) for form in ATTENTION],
+    [pytest.param(*form, marks=pytest.mark.slow if form[0] in (80, 128) else ()) for form in ATTENTION],
 )
 def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
     """Rows of one position, of a whole split, of one more, and of several; with and without sinks. Wide heads: less."""
