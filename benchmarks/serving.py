@@ -53,6 +53,8 @@ def alone(table: Table, side: str, args: argparse.Namespace) -> None:
         "16 sequences, the work of `greedy`, tokens/s": CLIENTS * GENERATED / (many["decode"] + many["prompt"]),
         "1 sequence, step, ms": 1000 * one["decode"] / (GENERATED - 1),
     }
+    if "cpu" in many:
+        figures["16 sequences, us a token"] = 1e6 * many["cpu"] / (CLIENTS * (GENERATED - 1))
     table.add("bare", side, figures)
 
 
@@ -69,6 +71,8 @@ def derive(table: Table, side: str) -> None:
         ("bare", "HTTP of decode, while all decode"): last("greedy", "while all decode, tokens/s")
         / last("bare", "16 sequences, decode, tokens/s"),
         ("bare", "single: over the bare step"): last("single", "between tokens, ms") / step - 1,
+        ("streams", "engine beside its bare steps, us a token"): last("streams", "engine, us a token")
+        - last("bare", "16 sequences, us a token"),
     }
     for (load, name), value in made.items():
         if not math.isnan(value):

@@ -31,7 +31,9 @@ _REPEATS = 3
 
 
 def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
-    """Seconds for the prompts of `streams` sequences and for the steps behind them; medians of three."""
+    """Seconds for the prompts of `streams` sequences and for the steps behind them, and of all threads' processor time
+    for the latter; medians of three.
+    """
     with (
         GGUFFile.open(path) as file,
         Engine(options(n_ctx=_CONTEXT, n_batch=max(streams * PROMPT, 32), n_slots=streams, threads=threads)) as engine,
@@ -40,7 +42,7 @@ def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
         engine.load(file, definition)
         seq_ids = [engine.open_sequence() for _ in range(streams)]
         prompts = np.random.default_rng(streams).integers(300, definition.info.n_vocab - 16, (streams, PROMPT))
-        reading, decoding = [], []
+        reading, decoding, working = [], [], []
         for _ in range(_REPEATS + 1):  # the first one warms up
             for seq_id in seq_ids:
                 engine.truncate(seq_id, 0)
@@ -49,7 +51,7 @@ def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
                 SequenceChunk(seq_id, 0, prompt, (PROMPT - 1,)) for seq_id, prompt in zip(seq_ids, prompts, strict=True)
             ]
             tokens = [int(token) for token in engine.step(rows).tokens]
-            read = time.perf_counter()
+            read, work = time.perf_counter(), time.process_time()
             for position in range(PROMPT, PROMPT + GENERATED - 1):
                 rows = [
                     SequenceChunk(seq_id, position, (token,), (0,))
@@ -58,7 +60,9 @@ def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
                 tokens = [int(token) for token in engine.step(rows).tokens]
             reading.append(read - begin)
             decoding.append(time.perf_counter() - read)
-        return {"streams": streams, "prompt": statistics.median(reading[1:]), "decode": statistics.median(decoding[1:])}
+            working.append(time.process_time() - work)
+        kinds = {"prompt": reading, "decode": decoding, "cpu": working}
+        return {"streams": streams} | {kind: statistics.median(seconds[1:]) for kind, seconds in kinds.items()}
 
 
 def ours_alone(model: Path, threads: int) -> dict[int, dict[str, float]]:

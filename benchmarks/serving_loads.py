@@ -138,12 +138,16 @@ async def sampled(site: Site) -> Figures:
 
 async def streams(site: Site) -> Figures:
     """16 streams of 400 tokens: what a token costs in the process that speaks HTTP, and in those that it started."""
-    begin, before = time.perf_counter(), site.server.cpu_apart()
-    answers = await crowd(site, lambda i: body(site.prompt("streams", i, 32), 400, GREEDY))
-    after, n = site.server.cpu_apart(), sum(a.n_tokens for a in answers)
-    speaks, computes = (1e6 * (b - a) / n for a, b in zip(before, after, strict=True))
-    figures = {"HTTP, us a token": speaks, "engine, us a token": computes}
-    return figures | {"tokens/s": n / (time.perf_counter() - begin)}
+    figures = {}
+    for name, sampling in (("", GREEDY), (", sampled", SAMPLED)):
+        begin, before = time.perf_counter(), site.server.cpu_apart()
+        answers = await crowd(site, lambda i, sampling=sampling: body(site.prompt("streams", i, 32), 400, sampling, i))
+        after, n = site.server.cpu_apart(), sum(a.n_tokens for a in answers)
+        speaks, computes = (1e6 * (b - a) / n for a, b in zip(before, after, strict=True))
+        figures |= {f"HTTP, us a token{name}": speaks, f"engine, us a token{name}": computes}
+        figures |= {f"tokens/s{name}": n / (time.perf_counter() - begin)}
+        figures |= {f"reads of the client a token{name}": sum(len(a.parts) for a in answers) / n}
+    return figures
 
 
 async def single(site: Site) -> Figures:

@@ -70,7 +70,8 @@ def write_batch(
             raise EngineError(f"the step has {n_after} rows or more, n_batch is {sizes.n_rows}")
         if start < 0 or end > sizes.n_ctx:
             raise EngineError(f"positions {start} to {end - 1} do not fit the context of {sizes.n_ctx} tokens")
-        _check_indices(wanted, n)
+        if len(wanted) != 1 or not 0 <= wanted[0] < n:
+            _check_indices(wanted, n)
         length = ends.get(seq_id)
         if length is None:
             check_start(chunk)

@@ -526,11 +526,11 @@ class KVCacheManager:
 
     def _has_pages(self, chunk: SequenceChunk) -> bool:
         """Whether a sequence goes on where it ends, without drafts, in the pages that it has: most decode steps."""
-        start, sequence = chunk.start, self._open[chunk.seq_id]
+        sequence, room = self._open[chunk.seq_id], self._pages.n_owned[chunk.seq_id] * PAGE_TOKENS
         return (
-            start == len(sequence.ids)
+            room - PAGE_TOKENS < chunk.start == len(sequence.ids)
+            and chunk.start + len(chunk.tokens) <= room
             and not sequence.n_draft
-            and self._pages.n_owned[chunk.seq_id] == pages_for(start) == pages_for(start + len(chunk.tokens))
         )
 
     def end_step(self, chunks: Sequence[SequenceChunk]) -> None:
@@ -539,12 +539,13 @@ class KVCacheManager:
         """
         returns = {chunk.seq_id for chunk in chunks if chunk.n_draft} if self._snapshots is not None else ()
         for chunk in chunks:
-            sequence = self._open[chunk.seq_id]
+            seq_id, start = chunk.seq_id, chunk.start
+            sequence = self._open[seq_id]
             sequence.ids += map(int, chunk.tokens)
-            if chunk.seq_id in returns:
+            if seq_id in returns:
                 sequence.n_draft += len(chunk.tokens)
-            else:
-                self._confirm(chunk.seq_id, chunk.start, len(sequence.ids) - chunk.n_draft)
+            elif chunk.n_draft or sequence.n_draft or start // PAGE_TOKENS != len(sequence.ids) // PAGE_TOKENS:
+                self._confirm(seq_id, start, len(sequence.ids) - chunk.n_draft)
         if self._snapshots is not None:
             self._snapshots.end({chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in chunks})
 
@@ -555,9 +556,14 @@ class KVCacheManager:
         """KV pages that sequences can have: free ones, and cached ones."""
         return self._pages.n_free
 
-    def distinct_pages(self, seq_ids: Iterable[int]) -> int:
-        """How many KV pages these sequences have; one that several share counts once."""
-        return self._pages.distinct(seq_ids)
+    def pages_alone(self, seq_ids: Iterable[int]) -> int:
+        """How many KV pages these sequences have that no other one has."""
+        return self._pages.owned_alone(seq_ids)
+
+    def outstanding(self, promised: Mapping[int, int]) -> int:
+        """KV pages that open sequences lack to have as many as they were promised, all together."""
+        owned = self._pages.n_owned
+        return sum([n - owned[seq_id] for seq_id, n in promised.items() if n > owned[seq_id]])
 
     def missing_pages(self, seq_id: int, n_tokens: int) -> int:
         """KV pages that a sequence lacks to hold `n_tokens` positions in all; a step takes them from `free_pages`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +51,10 @@ class PageTables:
         """The sequence's page of that number."""
         return int(self.table[seq_id, number])
 
-    def distinct(self, seq_ids: Iterable[int]) -> int:
-        """How many pages these sequences have; one that several share counts once."""
-        return len(set[int]().union(*map(self.pages, seq_ids)))
+    def owned_alone(self, seq_ids: Iterable[int]) -> int:
+        """How many pages these sequences have that no other one has; what several of them share counts once."""
+        counts = Counter(chain.from_iterable(map(self.pages, seq_ids)))
+        return sum(n == self.pool.refs[page] for page, n in counts.items())
 
     def missing(self, seq_id: int, n_tokens: int) -> int:
         """Pages that the sequence lacks for positions 0 .. n_tokens - 1."""

@@ -147,6 +147,7 @@ class Batch:
     Attributes:
         sampling: how to choose a token behind each wanted row.
         fresh: ids of the requests in prefill, which have no token since they were admitted.
+        prefill_rows, decode_rows: of requests in prefill, and of those that decode.
         began: when its masks were begun, by the scheduler's clock.
         seconds: what it took, masks and choosing tokens included; 0 until it is over.
         sampling_seconds: of choosing tokens on the processor.
@@ -156,6 +157,8 @@ class Batch:
     chunks: list[ScheduledChunk] = field(default_factory=list)
     sampling: list[SamplingRequest] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
+    prefill_rows: int = 0
+    decode_rows: int = 0
     seconds: float = 0.0
     sampling_seconds: float = 0.0
 
@@ -164,15 +167,14 @@ class Batch:
         self.chunks.append(chunk)
         if chunk.prefill:
             self.fresh.append(chunk.request.id)
+            self.prefill_rows += len(chunk.tokens)
+        else:
+            self.decode_rows += len(chunk.tokens)
         if first is not None:
             if chunk.n_draft or chunk.request.submit.echo is not None:
                 self.sampling += chunk.sampling(first)
             else:
                 self.sampling.append(first)
-
-    def n_rows(self, *, prefill: bool) -> int:
-        """Rows of requests in prefill, or of those that decode."""
-        return sum(len(chunk.tokens) for chunk in self.chunks if chunk.prefill == prefill)
 
 
 class BatchBuilder:

@@ -276,8 +276,8 @@ class EngineCore:
             events=tuple(self.collect()),
             status=self.status,
             seconds=batch.seconds,
-            prefill_rows=batch.n_rows(prefill=True),
-            decode_rows=batch.n_rows(prefill=False),
+            prefill_rows=batch.prefill_rows,
+            decode_rows=batch.decode_rows,
             times=self._timing.take(batch.sampling_seconds),
         )
 
@@ -310,16 +310,16 @@ class EngineCore:
     def status(self) -> EngineStatus:
         """Counts of requests and KV pages now, and running totals."""
         scheduler, cache = self.scheduler, self._engine.cache.stats()
-        held, drafts = scheduler.pool.held_pages(), scheduler.speculation
-        prefilling = sum(request.prefilling for request in scheduler.running)
+        kept, drafts = scheduler.pool.kept_pages(), scheduler.speculation
+        prefilling = sum([request.computed < request.admitted_tokens for request in scheduler.running])
         return EngineStatus(
             queued=len(scheduler.waiting),
             prefilling=prefilling,
             decoding=len(scheduler.running) - prefilling,
             n_slots=self._sizes.n_slots,
             pages_free=cache.free,
-            pages_cached=cache.cached + cache.used - held,
-            pages_used=held,
+            pages_cached=cache.cached + kept,
+            pages_used=cache.used - kept,
             steps=scheduler.steps,
             encoded=scheduler.encoded,
             preemptions=scheduler.preemptions,

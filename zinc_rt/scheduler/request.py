@@ -153,11 +153,6 @@ class Request:
         return self.tokens[: self.echoed + 1] if telling else self.tokens
 
     @property
-    def prefilling(self) -> bool:
-        """Of one that runs, whether it is in prefill. It has no token since it was admitted then."""
-        return self.computed < self.admitted_tokens
-
-    @property
     def protected(self) -> bool:
         """Whether it was preempted so often that it shall generate something first."""
         return self.preemptions >= _PATIENCE and len(self.tokens) - self.admitted_tokens < PAGE_TOKENS

@@ -39,9 +39,9 @@ class SequencePool:
         """Sequences of requests."""
         return len(self.promised)
 
-    def held_pages(self) -> int:
-        """Pages of requests' sequences. The others are free, or hold texts that a later request may begin with."""
-        return self._cache.distinct_pages(self.promised)
+    def kept_pages(self) -> int:
+        """Pages that finished texts alone have. Those of all other sequences are of requests that run."""
+        return self._cache.pages_alone(self._kept) if self._kept else 0
 
     @property
     def n_tokens(self) -> int:
@@ -63,10 +63,6 @@ class SequencePool:
         the tokens to come. Example: 4 for 40 tokens.
         """
         return min(pages_for(n_tokens) + 1, self._most, self.n_pages)
-
-    def _outstanding(self) -> int:
-        """Pages that are promised and not taken yet."""
-        return sum(self._cache.missing_pages(seq_id, n * PAGE_TOKENS) for seq_id, n in self.promised.items())
 
     def _longest(self, tokens: Sequence[int], salt: bytes) -> int | None:
         """The finished text that shares most of a text's beginning, its last token aside."""
@@ -127,7 +123,7 @@ class SequencePool:
 
     def _find_room(self, pages: int) -> bool:
         """Whether so many pages are free and promised to nobody, with finished texts forgotten as need be."""
-        while pages > self._cache.free_pages - self._outstanding():
+        while pages > self._cache.free_pages - self._cache.outstanding(self.promised):
             if not self._kept:
                 return False
             self._forget_oldest()

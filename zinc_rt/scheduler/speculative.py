@@ -137,7 +137,7 @@ class Speculation:
         """A step is over."""
         self._drafter.stepped(batch.chunks)
         if not any(chunk.prefill for chunk in batch.chunks):
-            self._pace.costs.learn(batch.n_rows(prefill=False), 1000 * batch.seconds)
+            self._pace.costs.learn(batch.decode_rows, 1000 * batch.seconds)
 
     def accept(self, chunk: ScheduledChunk, chosen: Sequence[Sampled | NoToken]) -> int:
         """Compare a chunk's draft with the tokens that were chosen in its place; the sequence keeps what was right.

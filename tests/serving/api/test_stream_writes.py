@@ -116,7 +116,7 @@ def test_events_due_together_are_one_write_and_later_ones_need_no_task() -> None
             lambda _: [Token("r", 306), END],
         ]
     )
-    assert found == [("sent", a + b), ("at once", c + d), ("sent", e), ("at once", f), ("sent", g), ("sent", b"")]
+    assert found == [("sent", a + b), ("at once", c + d), ("sent", e), ("at once", f), ("at once", g), ("sent", b"")]
 
 
 @pytest.mark.parametrize("text", ["", "a", '"\\', "é\n\u2028", "\U0001f98a", "\x00"])

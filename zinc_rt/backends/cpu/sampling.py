@@ -121,13 +121,14 @@ class CpuSampling:
             n_recent = known.n if p.repeat_last_n < 0 else min(known.n, p.repeat_last_n)
             recent = address_of(known.ids) + 4 * (known.n - n_recent)
         ids, bias = sampler.bias
+        biased = (address_of(ids), address_of(bias)) if len(ids) else (0, 0)  # which takes longer than all else here
         least = math.log(p.min_p) - _SLACK if p.min_p > 0.0 else -math.inf
         return (
             p.temperature, p.top_p, p.min_p, least, max(least, (EXP_LOWEST - 1.0) * p.temperature), least + 2 * _SLACK,
             p.repetition_penalty, p.frequency_penalty, p.presence_penalty, sampler.seed, sampler.step,
-            0 if request.mask is None else address_of(request.mask), recent, address_of(ids), address_of(bias),
-            n_recent, len(ids), min(p.top_k or self._n_vocab, self._n_vocab),
-            -1 if p.logprobs is None else p.logprobs, wants_native(request), sampler.plain,
+            0 if request.mask is None else address_of(request.mask), recent, *biased,
+            n_recent, len(ids), min(p.top_k or self._n_vocab, self._n_vocab), -1 if p.logprobs is None else p.logprobs,
+            wants_native(request), sampler.plain,
         )  # fmt: skip
 
     def sampled(
