@@ -217,7 +217,7 @@ def test_the_likeliest_projector_is_first() -> None:
         )
     ]  # fmt: skip
     assert [file.path for file in projectors_for("Some-VL-8B-Q4_K_M-00001-of-00002.gguf", files)] == [
-        "mmproj-Some-VL-8B-BF16.gguf", "mmproj-Other-VL-8B-Q8_0.gguf", "mmproj-Some-VL-4B-BF16.gguf", "mmproj-F16.gguf",
+        "mmproj-Some-VL-8B-BF16.gguf", "mmproj-Some-VL-4B-BF16.gguf", "mmproj-Other-VL-8B-Q8_0.gguf", "mmproj-F16.gguf",
         "mmproj-F32.gguf", "b/mmproj-Some-VL-8B-F16.gguf",
     ]  # fmt: skip
     assert projector_for("plain.gguf", files[-1:]) is None
