@@ -1,22 +1,18 @@
 """The native side of `fast_pool`: a worker's wait, handing out tasks, and waiting for them.
 
 A slot belongs to one worker. `sequence` counts tasks given to it, `done` those it finished; they differ while it works.
-A worker spins for a while, then sleeps in the kernel (futex) on the low word of `sequence`. Where its last wait took
-longer than it would spin, it sleeps almost at once: spinning would only take the time of others.
+A worker spins for a while, then sleeps in the kernel (futex) on the low word of `sequence`.
 """
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.program import ProgramRecord, begin_step, walk
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import atomic_load, atomic_store, call, cast, cycle_counter, fence, pause
+from zinc_rt.lang.ops import atomic_load, atomic_store, call, cast, fence, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u64
 
 FUTEX_WAIT_PRIVATE = 128
 FUTEX_WAKE_PRIVATE = 129
-
-FEW_SPINS = 64
-"""Rounds where tasks come seldom."""
 
 STOP = 1
 """Instead of a function's address: return to the caller."""
@@ -63,10 +59,8 @@ def worker(slot: ptr[WorkerSlot], system: ptr[System]):
     """Run tasks until one says STOP; that one stays unfinished, for the caller to finish."""
     seen: u64 = atomic_load(word(slot, 8))
     spins: i64 = 0
-    limit: i64 = system.spins
+    limit = system.spins
     null: u64 = 0
-    idle_since: i64 = cycle_counter()
-    patience: i64 = 0  # ticks that all rounds take
     while True:
         now = atomic_load(word(slot, 0))
         if now != seen:
@@ -77,13 +71,10 @@ def worker(slot: ptr[WorkerSlot], system: ptr[System]):
             seen = seen + 1
             atomic_store(word(slot, 8), seen)
             spins = 0
-            idle_since = cycle_counter()
         elif spins < limit:
             pause()
             spins += 1
         else:
-            if limit == system.spins:
-                patience = cycle_counter() - idle_since
             atomic_store(word(slot, 9), 1, order="seq_cst")
             fence()
             if atomic_load(word(slot, 0), order="seq_cst") == now:
@@ -92,9 +83,6 @@ def worker(slot: ptr[WorkerSlot], system: ptr[System]):
                 call(system.system_call, i64, system.futex, cast(slot, u64), operation, low, null)
             atomic_store(word(slot, 9), 0, order="seq_cst")
             spins = 0
-            limit = FEW_SPINS
-            if cycle_counter() - idle_since < patience:
-                limit = system.spins
 
 
 @inline
