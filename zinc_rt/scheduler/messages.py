@@ -273,6 +273,11 @@ class EngineStatus(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int = 0
     encoded: int = 0
 
+    @property
+    def n_requests(self) -> int:
+        """Requests that wait or run."""
+        return self.queued + self.prefilling + self.decoding
+
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:

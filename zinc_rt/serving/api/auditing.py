@@ -108,6 +108,5 @@ class Auditor:
 
 def _has_work(service: Service) -> bool:
     """Whether an engine has something to do, or is not well."""
-    status = service.client.status
-    running = status.queued + status.prefilling + status.decoding
-    return bool(running or service.admission.inside or service.client.healthy is not None)
+    client = service.client
+    return bool(client.status.n_requests or service.admission.inside or client.healthy is not None)

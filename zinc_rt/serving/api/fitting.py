@@ -40,8 +40,8 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """One of several models. options: of `zinc_rt.load`. embeds: it makes vectors of texts. created: when its file was
-    written, seconds since 1970. adapters: names of its adapters. pictures: whether it may read pictures.
+    """One of several models. options: of `zinc_rt.load`. embeds: it makes vectors of texts. adapters: names
+    of its adapters. pictures: whether it may read pictures.
     """
 
     path: Path
@@ -49,7 +49,6 @@ class FittedModel:
     options: Mapping[str, Any]
     embeds: bool
     file: ModelFile
-    created: int
     adapters: tuple[str, ...]
     pictures: bool
 
@@ -118,7 +117,6 @@ class _Model:
             {**rest, **self.options},
             self.embeds,
             ModelFile.read(self.file),
-            int(self.path.stat().st_mtime),
             tuple(self.adapters),
             reads is not None and (reads != AUTO or bool(projectors_beside(self.path))),
         )

@@ -44,16 +44,15 @@ class HostedModel:
     """One model of a server, loaded or not.
 
     names: all of its names, the one that answers carry first. open: makes its service, which is not started; it gets
-    what admits the plan. file: facts from its file; created: of that, seconds since 1970. adapters: names of those that
-    it is started with. pictures: whether it reads some. service: None while it is not
-    loaded. users: requests that have it, or wait for it. used: when the last one ended. idle: seconds after that until
-    it is unloaded, infinite for never. taken: bytes of memory that its plan has; on_gpu: whether they are a GPU's.
+    what admits the plan. file: facts from its file. adapters: names of those that it is started with. pictures:
+    whether it reads some. service: None while it is not loaded. users: requests that have it, or wait for it. used:
+    when the last one ended. idle: seconds after that until it is unloaded, infinite for never. taken: bytes of memory
+    that its plan has; on_gpu: whether they are a GPU's.
     """
 
     names: tuple[str, ...]
     open: Callable[[HostedModel, Admit], Service]
     file: ModelFile = field(default_factory=ModelFile)
-    created: int = 0
     adapters: tuple[str, ...] = ()
     pictures: bool = False
     service: Service | None = None

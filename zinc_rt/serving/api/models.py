@@ -24,7 +24,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
-        "created": model.created,
+        "created": model.file.created,
         "owned_by": "zinc",
         "root": model.name,
         "meta": {
@@ -71,7 +71,7 @@ def _records(service: Service) -> list[dict[str, Any]]:
 
 def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
     """One of several models: what is known of it without loading it, and whether it is loaded."""
-    plain = {"object": "model", "created": hosted.created, "owned_by": "zinc", "root": hosted.name}
+    plain = {"object": "model", "created": hosted.file.created, "owned_by": "zinc", "root": hosted.name}
     if hosted.service is not None:
         found = _records(hosted.service)
     else:

@@ -128,6 +128,11 @@ class OllamaOptions(msgspec.Struct, kw_only=True):
         return self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
 
 
+def _in_seconds(kept: Any) -> Any:
+    """A `keep_alive` that is a text as seconds, None where it is no time; anything else as it is."""
+    return seconds_of(kept) if isinstance(kept, str) else kept
+
+
 class _OfModel(msgspec.Struct, kw_only=True):
     """The fields that all requests share."""
 
@@ -136,10 +141,11 @@ class _OfModel(msgspec.Struct, kw_only=True):
 
     def seconds(self) -> float | None:
         """How long the model shall stay loaded, infinite for ever; None where that is not said. Raises `ApiError`."""
-        kept = self.keep_alive
-        found = seconds_of(kept) if isinstance(kept, str) else kept
-        if kept is not None and found is None:
-            raise invalid(f"keep_alive is {show(kept)}; it must be seconds, or a time as 5m, 90s or -1", "keep_alive")
+        found = _in_seconds(self.keep_alive)
+        if self.keep_alive is not None and found is None:
+            raise invalid(
+                f"keep_alive is {show(self.keep_alive)}; it must be seconds, or a time as 5m, 90s or -1", "keep_alive"
+            )
         return math.inf if found is not None and found < 0 else found
 
 
@@ -193,7 +199,7 @@ async def named_for_text(front: Service, call: Call) -> AskedModel:
     """The model that a chat or a text is asked of. Raises `ApiError`."""
     body = read_json(await call.body())
     kept = body.get("keep_alive")
-    now = (seconds_of(kept) if isinstance(kept, str) else kept) == 0 and kept is not False
+    now = _in_seconds(kept) == 0 and kept is not False
     nothing = not any(body.get(name) for name in ("messages", "prompt", "suffix"))
     return AskedModel(body.get("model"), body.get("name"), unloads=now and nothing and front.is_admin(call))
 

@@ -58,11 +58,10 @@ async def tags(service: Service, call: Call) -> None:
 async def running(service: Service, call: Call) -> None:
     """What is loaded, and until when."""
     table = table_of(service)
-    ends: list[tuple[Service, float]] = (
-        [(service, math.inf)] * (service.loading is None)
-        if table is None
-        else [(one.service, table.seconds_left(one)) for one in table.models if one.service is not None]
-    )
+    if table is not None:
+        ends = [(one.service, table.seconds_left(one)) for one in table.models if one.service is not None]
+    else:
+        ends = [(service, math.inf)] if service.loading is None else []
     models = [
         _entry(one, name) | {"expires_at": _when(left), "size_vram": 0, "context_length": one.model.n_ctx}
         for one, left in ends
@@ -192,7 +191,7 @@ def _hosted(model: HostedModel) -> list[dict[str, Any]]:
     """The entries of one of several models; what only its weights say is left out until it is loaded."""
     if model.service is not None:
         return [_entry(model.service, name) for name in _names(model.service)]
-    return [_listed(name, model.created, model.file, "") for name in _tagged([*model.names, *model.adapters])]
+    return [_listed(name, model.file, "") for name in _tagged([*model.names, *model.adapters])]
 
 
 def _capabilities(service: Service) -> list[str]:
@@ -211,15 +210,15 @@ def _capabilities(service: Service) -> list[str]:
 def _entry(service: Service, name: str) -> dict[str, Any]:
     model, adapter = service.model, service.model.adapters.find(plain(service, name))
     digest = model.fingerprint if adapter is None else f"{model.fingerprint}-{adapter.name}"
-    return _listed(name, model.created, model.file, digest)
+    return _listed(name, model.file, digest)
 
 
-def _listed(name: str, created: int, file: ModelFile, digest: str) -> dict[str, Any]:
+def _listed(name: str, file: ModelFile, digest: str) -> dict[str, Any]:
     n, family = file.parameters, str(file.metadata.get("general.architecture", ""))
     return {
         "name": name,
         "model": name,
-        "modified_at": time_text(datetime.fromtimestamp(created, UTC)),
+        "modified_at": time_text(datetime.fromtimestamp(file.created, UTC)),
         "size": file.size,
         "digest": digest,
         "details": {

@@ -35,12 +35,14 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Facts from a model's file. path: where it is. size: bytes. parameters: elements of all tensors. quantization: the
-    format that it names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """Facts from a model's file. path: where it is. size: bytes. created: when it was written, seconds since 1970.
+    parameters: elements of all tensors. quantization: the format that it names, or that most of it is in. metadata:
+    numbers, texts and truth values of the model itself.
     """
 
     path: Path = Path()
     size: int = 0
+    created: int = 0
     parameters: int = 0
     quantization: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -54,13 +56,14 @@ class ModelFile:
             if file.metadata.info(key).item is None and not key.startswith("tokenizer.chat_template")
         }
         parameters = sum(tensor.n_elements for tensor in file.tensors.values())
-        return cls(Path(file.path), file.file_size, parameters, quantization_of(file), metadata)
+        path = Path(file.path)
+        return cls(path, file.file_size, int(path.stat().st_mtime), parameters, quantization_of(file), metadata)
 
 
 @dataclass(frozen=True)
 class ServedModel:
     """One model, by all of its names. any_name: any other name is accepted, too. chat: how it converses; one thread at
-    a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
+    a time, by `lock`. n_ctx: tokens of prompt and answer together. fingerprint: changes
     with the weights. adapters: that requests may choose. dimensions: elements of a vector for a model that embeds, else
     None. defaults: values of parameters that requests leave out. pictures: reads those of requests; None for a model
     that reads none. pairs: makes prompts of a query and a text; None for a model that does not rank.
@@ -71,7 +74,6 @@ class ServedModel:
     chat: ChatFormat | None
     template: ChatTemplate | None
     n_ctx: int
-    created: int
     fingerprint: str
     architecture: str = ""
     dimensions: int | None = None
@@ -120,7 +122,6 @@ class ServedModel:
             else ChatFormat(tokenizer, template, pictures=shown_part if pictures else None),
             template=template,
             n_ctx=n_ctx,
-            created=int(path.stat().st_mtime),
             fingerprint=fingerprint(*filter(None, (path, projector))),
             architecture=str(file.metadata.get("general.architecture", "")),
             file=ModelFile.read(file),

@@ -308,10 +308,7 @@ class Service:
 
     def stuck(self) -> bool:
         """Whether requests are in the engine and no step has ended for long."""
-        status = self.client.status
-        busy = status.queued + status.prefilling + status.decoding > 0
-        age = self.step_age()
-        return busy and age > _STUCK
+        return self.client.status.n_requests > 0 and self.step_age() > _STUCK
 
     def broken_off(self, call: Call) -> tuple[tuple[int, ...], int]:
         """The tokens of a stream that a client left lately and now resumes, as far as they are known, and how many of

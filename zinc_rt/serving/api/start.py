@@ -154,8 +154,7 @@ class Several:
             return made
 
         hosted = [
-            HostedModel(model.names, opener(model), model.file, model.created, model.adapters, model.pictures)
-            for model in models
+            HostedModel(model.names, opener(model), model.file, model.adapters, model.pictures) for model in models
         ]
         ModelTable(front, hosted, budget, self.idle)
         return front

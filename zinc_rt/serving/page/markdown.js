@@ -1,13 +1,10 @@
 // Turns a model's text into nodes: paragraphs, headings, lists, quotes, tables, code, formulas, emphasis. Nothing of the
 // text is ever parsed as HTML, no image is loaded, and a link shows which host it leads to.
+import { button, element } from "./dom.js";
 import { highlight } from "./highlight.js";
 import { math } from "./math.js";
 
-const node = (name, ...children) => {
-  const made = document.createElement(name);
-  made.append(...children);
-  return made;
-};
+const node = (name, ...children) => element(name, {}, ...children);
 
 // `code`, \(formula\), \[formula\], $$formula$$, $formula$, \*, **strong**, *weak*, ~~gone~~, [label](target), address
 const INLINE = new RegExp([
@@ -71,12 +68,8 @@ export async function copy(text, told) {
 function block(code, language) {
   const inner = node("code", ...highlight(code, language));
   const pre = node("pre", inner);
-  const button = node("button", "Copy");
-  button.type = "button";
-  button.setAttribute("aria-label", "Copy code");
-  button.addEventListener("click", () => copy(inner.textContent, button));
-  const made = node("div", node("div", node("span", language), button), pre);
-  made.className = "code";
+  const copying = button("Copy", () => copy(inner.textContent, copying), { ariaLabel: "Copy code" });
+  const made = element("div", { className: "code" }, node("div", node("span", language), copying), pre);
   scrolls(pre, language ? `Code, ${language}` : "Code");
   return made;
 }
