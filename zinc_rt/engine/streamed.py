@@ -27,9 +27,11 @@ def streamed(backend: Backend, planned: GraphPlan, plan: MemoryPlan, file: GGUFF
 
 
 def speed_of(weights: StreamedWeights, file: GGUFFile) -> str:
-    """How fast text comes at the most, in a line. Reads a little of the model's file."""
+    """How fast text comes at the most, in a line. Reads a little of a file in the weights' folder, or of the model's
+    where that has none: the folder may be on another disk.
+    """
     said = f"{format_bytes(weights.token_bytes)} of weights are read from the disk for each token"
-    rate = read_rate(file.paths[0])
+    rate = next(filter(None, map(read_rate, weights.folder.glob("*"))), None) or read_rate(file.paths[0])
     if rate is None:
         return said
     return f"{said}: about {_figure(rate / max(1, weights.token_bytes))} tokens/s, as the disk gives {_rate(rate)}"

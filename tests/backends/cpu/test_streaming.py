@@ -37,10 +37,12 @@ from tests.models.families.build import (
     norm_shapes,
     write_case,
 )
+from zinc_rt.backends.base import StreamedWeights
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
 from zinc_rt.backends.cpu.streaming import WeightStream
 from zinc_rt.backends.cpu.tile_file import MAX_AGE, TileFolder
 from zinc_rt.engine.engine import Engine, Options, SequenceChunk
+from zinc_rt.engine.streamed import speed_of
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile, GGUFWriter, ValueType
 from zinc_rt.llm.load import built_in_model
@@ -448,6 +450,18 @@ def test_a_plan_that_does_not_fit_names_the_way(dense: Path, monkeypatch: pytest
         r" weights are read from the disk for each token: about \d+ tokens/s, as the disk gives 2\.1 GB/s$",
         str(caught.value),
     )
+
+
+def test_the_speed_is_that_of_the_weights_disk(dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"model": 5e8, "small": None, "weights": 2e9}
+    monkeypatch.setattr("zinc_rt.engine.streamed.read_rate", lambda path: rates.get(Path(path).name, 5e8))
+    weights = StreamedWeights(tmp_path, 10**9, 10**9)
+    with GGUFFile.open(dense) as file:
+        assert speed_of(weights, file).endswith("about 0.5 tokens/s, as the disk gives 0.5 GB/s")
+        (tmp_path / "small").touch()
+        assert speed_of(weights, file).endswith("about 0.5 tokens/s, as the disk gives 0.5 GB/s")
+        (tmp_path / "weights").touch()
+        assert speed_of(weights, file).endswith("about 2 tokens/s, as the disk gives 2 GB/s")
 
 
 def test_the_rate_of_a_disk_is_measured(tmp_path: Path) -> None:
