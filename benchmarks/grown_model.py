@@ -202,6 +202,14 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
             "ple.head_vocab_sizes": np.full(4, 20_011, np.uint64),
         },
     ),
+    "qwen35": (
+        248_320,
+        {
+            **_sizes(5120, 24, 4, 256, 17_408, rope__dimension_count=64),
+            **_scan(6144, 128, 48, 16),
+            "rope.dimension_sections": [11, 11, 10, 0],
+        },
+    ),
     "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
     # State spaces: `ssm.time_step_rank` is the number of heads of a scan.
     "mamba2": (50_288, {"embedding_length": 2560, **_scan(5120, 128, 80, 1)}),
