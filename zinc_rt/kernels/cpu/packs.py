@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM, NormArgs, Pack, PackArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import (
+    BIASES,
+    EIGHT_FACTORS,
+    EIGHT_SUMS,
+    HALF_BIAS,
+    HALF_SUMS,
+    PLAIN_SUM,
+    NormArgs,
+    Pack,
+    PackArgs,
+    StepRecord,
+)
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
@@ -24,6 +35,7 @@ from zinc_rt.lang.ops import (
     reduce_add,
     reduce_max,
     regs,
+    shuffle,
     splat,
     sqrt,
     store,
@@ -108,6 +120,12 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
+    if wanted & (1 << EIGHT_SUMS[0]) != 0:
+        eights = shuffle(sums, sums, (0, 2, 4, 6)) + shuffle(sums, sums, (1, 3, 5, 7))
+        for i in unroll(2):
+            for j in unroll(2):
+                words = eights * EIGHT_FACTORS[j]
+                s[stride * EIGHT_SUMS[2 * i + j]] = (words[i] & 0xFFFF) | (words[2 + i] << 16)
 
 
 @inline

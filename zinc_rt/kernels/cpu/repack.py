@@ -83,10 +83,16 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
+        elif F.scale == Scale.ODD_TOP:
+            minus = high_word(block, j, FMT) >> 15
+            scales[r] = u8(((odd_bits(block, j, FMT) * 2 + 1) ^ (0 - minus)) + minus)
+        elif F.scale == Scale.ODD_THREES:
+            taken = added_bits(high_word(block, j, FMT), FMT) ^ 15
+            for h in unroll(2):
+                odd = (odd_bits(block, j, FMT) >> 4 * h & 15) * 2 + 1
+                scales[2 * r + h] = u8(odd | (taken >> 2 * h & 1) << 7 | (taken >> 2 * h + 1 & 1) << 6)
         elif F.scale in ODD_SCALES:
             scales[r] = u8(odd_bits(block, j, FMT))
-            if F.scale == Scale.ODD_TOP:
-                scales[r] = u8(odd_bits(block, j, FMT) | (added_bits(high_word(block, j, FMT), FMT) << 4))
         elif F.scale == Scale.SIX_BIT_SIGNED:
             scales[r] = u8(signed_scale(block, j, FMT))
         elif F.scale == Scale.SIX_BIT_HALVES:
@@ -114,14 +120,10 @@ def plane(bits_of_row: u32):
 
 @inline
 def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
-    """Row r's bits of indices above the low eight, or those of its shifts, behind the lines of a group."""
-    F = integers_of(FMT)
-    G = F.grid
+    """Row r's bits of indices above the low eight, behind the lines of a group."""
+    G = integers_of(FMT).grid
     if G is not None:
-        if G.signs in SHIFTS:
-            if F.scaled_halves:
-                w[2 * 64 + r] = u8(added_bits(high_word(block, j, FMT), FMT) << 4)
-        elif G.index_bits != 0:
+        if G.signs not in SHIFTS and G.index_bits != 0:
             words, high, _ = grid_bytes(block, j, FMT)
             w[(G.lines + 1) * 64 + r] = u8(index_high(words, high, FMT))
 

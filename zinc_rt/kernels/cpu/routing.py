@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.structs import (
-    HALF_SUMS,
+    N_SUMS,
     ExpertPackArgs,
     GatherArgs,
     RouteArgs,
@@ -284,7 +284,7 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
                 if not_null(a.slots.q):
                     store(a.slots.q + y * GROUP, load(a.pack.q + x * GROUP, lanes=GROUP))
                     a.slots.d[y] = a.pack.d[x]
-                    for i in unroll(HALF_SUMS[1] + 1):
+                    for i in unroll(N_SUMS):
                         if wanted & (1 << i) != 0:
                             a.slots.s[a.slots.s_stride * i + y] = a.pack.s[a.pack.s_stride * i + x]
                 if not_null(a.slots.f):

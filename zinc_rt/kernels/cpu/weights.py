@@ -7,15 +7,18 @@ from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import LINE_BYTES, TILES
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHT_SUMS, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
+    absolute,
+    add_pairs,
     array,
     bitcast,
     cast,
     concat,
     fma,
     gather,
+    lanes,
     load,
     lookup16,
     select,
@@ -28,7 +31,7 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, u64, vec
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32, u64, vec
 from zinc_rt.numerics import QUANT_MAX
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
@@ -170,11 +173,6 @@ def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
     F = integers_of(FMT)
     packed = load(w, (i // 4) * 64 + at, lanes=N)
     DOWN = 2 * (i % 4)
-    if F.kind == CodeLayout.SHIFTED_GRID and F.scaled_halves:
-        # Eight times the number, and 2 where an eighth is added: a bit for each row and 8 columns.
-        bits = u32(load(w + (128 + at // 4), lanes=N // 4)) & (16 << i // 2)
-        added = select(bits != 0, splat(u32(0x02020202), N // 4), zeros(vec[u32, N // 4]))
-        return ((packed << (3 - DOWN) if DOWN < 3 else packed >> (DOWN - 3)) & 24) | bitcast(added, vec[u8, N])
     if RAW:
         return (packed >> (DOWN - 2)) & 12
     x = (packed >> DOWN) & 3
@@ -330,18 +328,24 @@ def bytes_as_f32(p: ptr[u8], at, W: int, SIGNED: bool):
 
 @inline
 def group_factors(scales, supers, at: int, FMT: str, W: int):
-    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to six."""
+    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to six.
+
+    Those of `Scale.ODD_THREES` are d and words of 16 bits for both halves of each row, as bits of f32.
+    """
     F = format_of(FMT)
     if F.scale == Scale.POWER_OF_TWO:
         return (power_of_two(u32(load(scales + at, lanes=W))),)
     if F.scale == Scale.E4M3_HALVES:
         return tuple(half_e4m3(u16(load(scales + (at + 16 * h), lanes=W))) for h in range(2))
     if F.scale in ODD_SCALES:
-        bits = i32(load(scales + at, lanes=W))
         d = halves(supers, 2 * at, W) * F.unit
-        first = f32((bits & 15) * 2 + 1)
+        if F.scale == Scale.ODD_THREES:
+            return d, bitcast(i16(load(cast(scales + 2 * at, ptr[i8]), lanes=2 * W)), vec[f32, W])
         if F.scale == Scale.ODD_TOP:
-            return d, first * 8.0, select(bits >= 16, first, -first)
+            first = bytes_as_f32(scales, at, W, True)
+            return d, absolute(first) * 8.0, first
+        bits = i32(load(scales + at, lanes=W))
+        first = f32((bits & 15) * 2 + 1)
         return (d, first, f32((bits >> 4) * 2 + 1)) if F.scaled_halves else (d, first)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
@@ -366,8 +370,12 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
 @inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
     """What minima, or a group's eighths, are multiplied with: the sum of the activations at `at`, or, where halves have
-    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
+    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. Where eights have them, `EIGHT_SUMS`; i16 vectors. None
+    without any.
     """
+    if format_of(FMT).scale == Scale.ODD_THREES:
+        reads_sum(EIGHT_SUMS[0], FMT)
+        return tuple(bitcast(splat(load(s, s_stride * n + at), W), vec[i16, 2 * W]) for n in EIGHT_SUMS)
     if not format_of(FMT).plain_sum:
         return None
     if scale_of_halves(FMT):
@@ -381,10 +389,10 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 def has_whole_scales(FMT: str):
     """Whether a group's scales, but for one of its block, are whole numbers."""
     F = format_of(FMT)
-    if F.scale in WHOLE_SCALES or (F.scale in ODD_SCALES and F.scale != Scale.ODD_TOP):
+    if F.scale in WHOLE_SCALES or (F.scale in ODD_SCALES and F.kind != CodeLayout.SHIFTED_GRID):
         return True
     static_assert(
-        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO, Scale.E4M3_HALVES, Scale.ODD_TOP),
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO, Scale.E4M3_HALVES, Scale.ODD_TOP, Scale.ODD_THREES),
         f"format {FMT}: products do not know scales of kind {F.scale!s}",
     )
     return False
@@ -413,6 +421,12 @@ def group_value(factors, isum, second, dx, total, FMT: str):
     if F.scale == Scale.ODD_TOP:
         # Integers below 2^24: exact.
         return (factors[0] * dx) * fma(factors[1], f32(isum), factors[2] * total)
+    if F.scale == Scale.ODD_THREES:
+        N = lanes(isum)
+        words = bitcast(factors[1], vec[i16, 2 * N])
+        both = bitcast((isum << 3 & 0xFFFF) | second << 19, vec[i16, 2 * N])
+        both = both + select(words < 0, total[1], total[0]) + select(words << 9 < 0, total[3], total[2])
+        return (factors[0] * dx) * f32(add_pairs(zeros(vec[i32, N]), both, words & 15))
     value = f32(isum)
     if F.scale == Scale.FOUR_BIT_HALVES:
         value = fma(factors[2], value, factors[3] * f32(second))
