@@ -44,7 +44,7 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.ODD_WORD: 2,
     Scale.ODD_NIBBLES: 2,
     Scale.ODD_HALVES: 3,
-    Scale.ODD_TOP: 3,
+    Scale.ODD_TOP: 2,
     Scale.ODD_THREES: 2,
 }
 _LARGEST_FLOAT: Final[dict[str, float]] = {
@@ -229,14 +229,9 @@ class Format:
         """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
         if self.wide:
             return 128 + self.offset
-        if self.kind == CodeLayout.SHIFTED_GRID:  # whole numbers: the eighths are a sum of their own
-            return 0 if self.scaled_halves else 1
+        if self.kind == CodeLayout.SHIFTED_GRID:  # the sums that eighths are multiplied with take it away
+            return 0
         return -_NARROW[0] if self.codebook else self.offset
-
-    @property
-    def plain_sum(self) -> bool:
-        """Whether the CPU's products take the sum of a group's activations as it is: for minima, or for its eighths."""
-        return self.minimum is not None or self.scale == Scale.ODD_TOP
 
     @property
     def _narrow(self) -> bool:

@@ -61,17 +61,12 @@ class ProductTrial:
         self._q = rng.integers(-127, 128, (rows, groups, GROUP), np.int8)
         self._d = rng.standard_normal((rows, groups), np.float32)
         first, second = (half.sum(axis=-1, dtype=np.int32) for half in np.split(self._q, 2, axis=-1))
-        eights = self._q.reshape(rows, groups, 4, 8).sum(axis=-1, dtype=np.int32)
         self._s = [
             (first + second).astype(np.float32).view(np.int32),
             *((first + second) * -bias for bias in structs.BIASES),
             first * -structs.HALF_BIAS,
             second * -structs.HALF_BIAS,
-            *(
-                (eights[..., i] * factor).astype(np.uint16) | (eights[..., 2 + i] * factor) << 16
-                for i in range(2)
-                for factor in structs.EIGHT_FACTORS
-            ),
+            *rng.integers(-(1 << 31), 1 << 31, (structs.N_SUMS - structs.EIGHT_PAIRS[0], rows, groups), np.int32),
         ]
 
     @classmethod

@@ -14,10 +14,10 @@ holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in th
 low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit i belongs to line
 i), then a byte for each row with the bits above the low eight.
 
-Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. A byte for each row is
-the scale, an odd number, and below zero where eighths are taken away. Where halves have scales, a byte for each half of
-each row has that number in its low bits; bit 7 says that eighths are taken away in the first 8 columns of the half, bit
-6 that they are in the others.
+Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. Lines 0 to 3 are even
+pairs of bits of the two lines, 4 to 7 the odd ones. A row's scale, or that of half a row, is an odd number in the upper
+four bits of a byte. Below them are 1, the half (both 0 where a row has one byte), and two bits that say whether eighths
+are added in the last 8 columns of the half, and in the first 8.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KIN
 from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu.structs import BIASES, EIGHT_SUMS, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHT_PAIRS, EIGHT_TABLE, HALF_SUMS, PLAIN_SUM
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
@@ -99,11 +99,11 @@ def _tile_format(f: Format) -> TileFormat:
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
     offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
+    if f.kind == CodeLayout.SHIFTED_GRID:
+        return *EIGHT_PAIRS, *EIGHT_TABLE
     if f.scaled_halves:
-        if f.kind == CodeLayout.SHIFTED_GRID:
-            return EIGHT_SUMS
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
-    plain = (PLAIN_SUM,) if f.plain_sum else ()
+    plain = (PLAIN_SUM,) if f.minimum is not None else ()
     return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 

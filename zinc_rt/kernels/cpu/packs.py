@@ -6,8 +6,8 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
 from zinc_rt.kernels.cpu.structs import (
     BIASES,
-    EIGHT_FACTORS,
-    EIGHT_SUMS,
+    EIGHT_PAIRS,
+    EIGHT_TABLE,
     HALF_BIAS,
     HALF_SUMS,
     PLAIN_SUM,
@@ -39,10 +39,11 @@ from zinc_rt.lang.ops import (
     splat,
     sqrt,
     store,
+    table,
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u32, u64, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, NORM_LANES, QUANT_MAX
 
 
@@ -120,12 +121,18 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
-    if wanted & (1 << EIGHT_SUMS[0]) != 0:
-        eights = shuffle(sums, sums, (0, 2, 4, 6)) + shuffle(sums, sums, (1, 3, 5, 7))
+    if wanted & (1 << EIGHT_PAIRS[0]) != 0:
+        eights = sums + shuffle(sums, (1, 0, 3, 2, 5, 4, 7, 6))
+        first, others = shuffle(eights, (0, 0, 0, 0, 4, 4, 4, 4)), shuffle(eights, (2, 2, 2, 2, 6, 6, 6, 6))
+        pairs = ((0 - first) & 0xFFFF) | (0 - others) << 16
+        first = first * load(table(i32, (-9, -7) * 4), lanes=8)
+        others = others * load(table(i32, (-9, -9, -7, -7) * 2), lanes=8)
+        entries = bitcast(i16(first + others), vec[u8, 16])
+        words = bitcast(shuffle(entries, tuple(p % 8 * 2 + p // 8 for p in range(16))), vec[i32, 4])
         for i in unroll(2):
-            for j in unroll(2):
-                words = eights * EIGHT_FACTORS[j]
-                s[stride * EIGHT_SUMS[2 * i + j]] = (words[i] & 0xFFFF) | (words[2 + i] << 16)
+            s[stride * EIGHT_PAIRS[i]] = pairs[4 * i]
+        for i in unroll(4):
+            s[stride * EIGHT_TABLE[i]] = words[i]
 
 
 @inline
