@@ -32,7 +32,7 @@ from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KIN
 from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu.structs import BIASES, EIGHT_PAIRS, EIGHT_TABLE, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHTHS, HALF_SUMS, N_SUMS, PLAIN_SUM
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
@@ -100,7 +100,7 @@ def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
     offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
     if f.kind == CodeLayout.SHIFTED_GRID:
-        return *EIGHT_PAIRS, *EIGHT_TABLE
+        return tuple(range(EIGHTHS, N_SUMS))
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
     plain = (PLAIN_SUM,) if f.minimum is not None else ()

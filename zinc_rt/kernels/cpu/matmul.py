@@ -27,7 +27,9 @@ from zinc_rt.kernels.cpu.weights import (
     signed_bytes,
     size_and_sign,
     stored_lines,
+    sums_at,
     sums_of_halves,
+    sums_step,
     supers_at,
     tile_of,
     weights_of,
@@ -70,7 +72,7 @@ def dots_of_bytes(FMT: str):
 def two_sums(w: ptr[u8], x: ptr[i8], isum, second, FMT: str, M: int, W: int):
     """isum[m * H + h] += the dot products of all lines with M rows, where the format has raw ones: those apart.
 
-    Where halves have sums of their own, raw lines are the second half, and their sums stay where they are.
+    Where halves have sums of their own, raw lines are the second half, and both halves' sums are taken 8 times.
     """
     H = 16 // W
     SHIFT = raw_shift(FMT)
@@ -98,8 +100,8 @@ def two_sums(w: ptr[u8], x: ptr[i8], isum, second, FMT: str, M: int, W: int):
                     plain[k] = plain[k] + dot2(lines[h], q)
     for n in unroll(M * H):
         if sums_of_halves(FMT):
-            isum[n] = plain[n] if BYTES else add_pairs(isum[n], plain[n])
-            second[n] = raw[n] if BYTES else add_pairs(second[n], raw[n])
+            isum[n] = plain[n] << 3 if BYTES else add_pairs(isum[n], plain[n], splat(i16(8), LANES))
+            second[n] = raw[n] << 3 - SHIFT if BYTES else add_pairs(second[n], raw[n], splat(i16(8 >> SHIFT), LANES))
         else:
             both = plain[n] + (raw[n] >> SHIFT if SHIFT > 0 else raw[n] << -SHIFT)
             isum[n] = both if BYTES else add_pairs(isum[n], both)
@@ -183,7 +185,7 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     second = isum
     BIAS = integers_of(FMT).offset if SIGNED else integers_of(FMT).bias
     APART = M * H <= 4 and raw_shift(FMT) != 0
-    LEFT = raw_shift(FMT) if APART else 0
+    LEFT = 3 if APART else 0
     for m in unroll(M):
         for h in unroll(H):
             isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, BIAS), W)
@@ -277,7 +279,7 @@ def tile_rows(
                         w = w + TILE.group
                         xv = xv + block * EACH
                         dv = dv + block
-                        sv = sv + block
+                        sv = sv + block * sums_step(FMT)
                     for i in unroll(N):
                         if r == 0:
                             sums[i] = one[i]
@@ -302,7 +304,7 @@ def one_row(
     x = p.tables + at * TABLE_BYTES if TABLES else p.q + at * GROUP
     sums = regs(vec[f32, W], 16 // W)
     tile_rows(
-        tile, following, True, x, p.d + at, p.s + at, p.s_stride, 1, p.n_groups, sums, FMT, 1, W, AHEAD,
+        tile, following, True, x, p.d + at, sums_at(p, at, FMT), p.s_stride, 1, p.n_groups, sums, FMT, 1, W, AHEAD,
         signed_bytes(FMT), TABLES,
     )  # fmt: skip
     for h in unroll(16 // W):
@@ -356,7 +358,7 @@ def tile_panel(
                 sums = regs(vec[f32, W], M * (16 // W))
                 tile_rows(
                     tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
-                    p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED, False,
+                    sums_at(p, at + i64(m), FMT), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED, False,
                 )  # fmt: skip
                 for r in unroll(M):
                     for h in unroll(16 // W):

@@ -34,7 +34,9 @@ from zinc_rt.kernels.cpu.weights import (
     group_factors,
     group_value,
     line,
+    sums_at,
     sums_of_halves,
+    sums_step,
     supers_at,
     tile_of,
     weights_of,
@@ -210,7 +212,7 @@ def batch_sums(
     factors = scratch[3] + half * (PRODUCTS * 16 * F)
     levels, under_way = scratch[4], scratch[5]
     d = d + row
-    s = s + row
+    s = s + row * sums_step(FMT)
     place = (b * BLOCK_ROWS + row) * 16
     sums = regs(vec[f32, 16], 4)
     if lanes == 1:
@@ -272,7 +274,7 @@ def matrix_rows(
     w: ptr[u8] = weights_of(tile, groups, FMT)
     x = p.q + at * GROUP
     d: ptr[f32] = p.d + at
-    s: ptr[i32] = p.s + at
+    s: ptr[i32] = sums_at(p, at, FMT)
     block = i64(groups) * BLOCK_ROWS
     longest = (groups + (TREE_LANES - 1)) >> (TREE_LANES.bit_length() - 1)
     lanes: i32 = BATCH
@@ -311,8 +313,8 @@ def matrix_rows(
                 for b in range(R):
                     here = block * i64(b) + i64(place) * BLOCK_ROWS
                     batch_sums(
-                        scratch, b, turn * 4, q, n, part, next_q != q, half, lanes, groups, d + here, s + here,
-                        p.s_stride, FMT, R,
+                        scratch, b, turn * 4, q, n, part, next_q != q, half, lanes, groups, d + here,
+                        s + here * sums_step(FMT),                        p.s_stride, FMT, R,
                     )  # fmt: skip
             keep_products(scratch, turn * EACH, more, other, FMT, TILES, R)
         place += n

@@ -6,8 +6,8 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
 from zinc_rt.kernels.cpu.structs import (
     BIASES,
-    EIGHT_PAIRS,
-    EIGHT_TABLE,
+    EIGHTH_WORDS,
+    EIGHTHS,
     HALF_BIAS,
     HALF_SUMS,
     PLAIN_SUM,
@@ -121,18 +121,17 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
-    if wanted & (1 << EIGHT_PAIRS[0]) != 0:
+    if wanted & (1 << EIGHTHS) != 0:
         eights = sums + shuffle(sums, (1, 0, 3, 2, 5, 4, 7, 6))
         first, others = shuffle(eights, (0, 0, 0, 0, 4, 4, 4, 4)), shuffle(eights, (2, 2, 2, 2, 6, 6, 6, 6))
-        pairs = ((0 - first) & 0xFFFF) | (0 - others) << 16
+        pairs = bitcast(i16(shuffle(0 - first, 0 - others, (0, 8, 4, 12, 0, 8, 4, 12))), vec[i16, 8])
+        pairs = pairs + shuffle(pairs, zeros(vec[i16, 8]), (8, 8, 8, 8, 2, 3, 8, 8))
         first = first * load(table(i32, (-9, -7) * 4), lanes=8)
         others = others * load(table(i32, (-9, -9, -7, -7) * 2), lanes=8)
         entries = bitcast(i16(first + others), vec[u8, 16])
-        words = bitcast(shuffle(entries, tuple(p % 8 * 2 + p // 8 for p in range(16))), vec[i32, 4])
-        for i in unroll(2):
-            s[stride * EIGHT_PAIRS[i]] = pairs[4 * i]
-        for i in unroll(4):
-            s[stride * EIGHT_TABLE[i]] = words[i]
+        words = p.s + (stride * EIGHTHS + at * EIGHTH_WORDS)
+        store(words, bitcast(pairs, vec[i32, 4]))
+        store(words, bitcast(shuffle(entries, tuple(p % 8 * 2 + p // 8 for p in range(16))), vec[i32, 4]), 4)
 
 
 @inline

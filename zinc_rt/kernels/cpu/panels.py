@@ -10,7 +10,7 @@ from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.record import FIVE_BITS_BIAS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
-from zinc_rt.kernels.cpu.structs import EIGHT_PAIRS
+from zinc_rt.kernels.cpu.structs import EIGHTH_WORDS
 from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
     EIGHT_LINES,
@@ -29,6 +29,8 @@ from zinc_rt.kernels.cpu.weights import (
     scale_of_halves,
     scaled_value,
     size_and_sign,
+    sums_at,
+    sums_step,
     supers_at,
     takes_eighths,
     tile_of,
@@ -154,12 +156,12 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
     pairs = tuple(bitcast(word, vec[i16, 2 * W]) for word in words)
     add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if scale_of_halves(FMT) else 8, FMT, M, W)
     if takes_eighths(FMT):
-        for n in unroll(1 if scale_of_halves(FMT) else 2):
-            for m in unroll(M):
-                pair = bitcast(splat(load(s, s_stride * EIGHT_PAIRS[half + n] + m), W), vec[i16, 2 * W])
-                for h in unroll(H):
-                    own = bitcast(load(scales, (2 + half + n) * 16 + h * W, lanes=W, align=W * 4), vec[i16, 2 * W])
-                    isum[m * H + h] = add_pairs(isum[m * H + h], pair, own)
+        WORD = half if scale_of_halves(FMT) else 2
+        for m in unroll(M):
+            pair = bitcast(splat(load(s, m * EIGHTH_WORDS + WORD), W), vec[i16, 2 * W])
+            for h in unroll(H):
+                own = bitcast(load(scales, (2 + half) * 16 + h * W, lanes=W, align=W * 4), vec[i16, 2 * W])
+                isum[m * H + h] = add_pairs(isum[m * H + h], pair, own)
     else:
         for m in unroll(M):
             bias = splat(bias_of(s, m, s_stride, half, FMT, panel_bias(FMT)), W)
@@ -221,7 +223,7 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
     N = M * (16 // W)
     x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
-    s: ptr[i32] = p.s + at
+    s: ptr[i32] = sums_at(p, at, FMT)
     for g in range(n):
         prefetch(x, block * GROUP)
         prefetch(x, block * GROUP + 64)
@@ -240,7 +242,7 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
                 store(slot, values[i], i * W, align=W * 4)
         x = x + block * GROUP
         d = d + block
-        s = s + block
+        s = s + block * sums_step(FMT)
 
 
 @inline

@@ -12,14 +12,16 @@ PLAIN_SUM = 0
 """Of a pack's sums, the one that minima of whole groups are multiplied with; those of `BIASES` follow it."""
 HALF_SUMS = (1 + len(BIASES), 2 + len(BIASES))
 """Those of halves of groups."""
-EIGHT_PAIRS = (HALF_SUMS[1] + 1, HALF_SUMS[1] + 2)
-"""Those of eights, negative: the first of a half in the low 16 bits of a word, the second above it."""
-EIGHT_TABLE = tuple(EIGHT_PAIRS[1] + 1 + i for i in range(4))
-"""A table of 8 numbers of 16 bits, their low bytes in two words, their high bytes in two: entry 4h + 2j + i is what is
-added to 8 times the sum of half h, whose weights are one too large, and have an eighth more (1) or less (0) by i in the
-first 8 columns, by j in the others.
+EIGHTHS = HALF_SUMS[1] + 1
+"""The first of `EIGHTH_WORDS` sums that lie together for each group, for weights with eighths; others have planes.
+
+Two words have the sums of 8 activations, negative: the first of a half in the low 16 bits, the second above it. A third
+one is the sum of these two; the fourth is not used. The last four are a table of 8 numbers of 16 bits, their low bytes
+first: entry 4h + 2j + i is what is added to 8 times the sum of half h, whose weights are one too large, and have an
+eighth more (1) or less (0) by i in the first 8 columns, by j in the others.
 """
-N_SUMS = EIGHT_TABLE[-1] + 1
+EIGHTH_WORDS = 8
+N_SUMS = EIGHTHS + EIGHTH_WORDS
 
 
 @struct
@@ -44,7 +46,7 @@ class Pack:
 
     q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[N_SUMS][block, group, row], the sum of a
     group and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, so for
-    `HALF_BIAS` the sum of the first half and that of the second, and those of eights. Of these, those are there that
+    `HALF_BIAS` the sum of the first half and that of the second, and `EIGHTHS`. Of these, those are there that
     `sums` has a bit for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     tables: u8[group, 256] of a single row; null: not wanted. See `lookups`.

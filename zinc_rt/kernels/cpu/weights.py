@@ -7,7 +7,7 @@ from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import LINE_BYTES, TILES
-from zinc_rt.kernels.cpu.structs import BIASES, EIGHT_TABLE, HALF_BIAS, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHTH_WORDS, EIGHTHS, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
     add_pairs,
@@ -29,7 +29,7 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32, u64, vec
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, i64, ptr, u8, u16, u32, u64, vec
 from zinc_rt.numerics import QUANT_MAX
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
@@ -298,6 +298,18 @@ def reads_sum(i: int, FMT: str):
 
 
 @inline
+def sums_step(FMT: str):
+    """Elements from a group's sums to the next one's."""
+    return EIGHTH_WORDS if takes_eighths(FMT) else 1
+
+
+@inline
+def sums_at(p, at, FMT: str):
+    """Where a pack has a group's sums, which products get as `s`."""
+    return p.s + (p.s_stride * EIGHTHS if takes_eighths(FMT) else i64(0)) + at * sums_step(FMT)
+
+
+@inline
 def half_start(s, at, FMT: str, BIAS: int):
     """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
     if BIAS == 0:
@@ -397,9 +409,8 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
     without any.
     """
     if takes_eighths(FMT):
-        reads_sum(EIGHT_TABLE[0], FMT)
-        words = tuple(load(s, s_stride * n + at) for n in EIGHT_TABLE)
-        entries = bitcast(concat(concat(words[0], words[1]), concat(words[2], words[3])), vec[u8, 16])
+        reads_sum(EIGHTHS, FMT)
+        entries = bitcast(load(s, at * EIGHTH_WORDS + 4, lanes=4), vec[u8, 16])
         return shuffle(entries, tuple(p % 16 for p in range(4 * W)))
     if format_of(FMT).minimum is None:
         return None
@@ -442,7 +453,7 @@ def whole_scales(scales, at: int, FMT: str, W: int):
 
 @inline
 def eighth_scales(scales, at: int, half: int, FMT: str, W: int):
-    """What `EIGHT_PAIRS` of half a group are multiplied with: the scales of W rows times 9 or 7, pairs of 16 bits."""
+    """What the sums of 8 activations of half a group are multiplied with: scales times 9 or 7, pairs of 16 bits."""
     bits = eighth_bytes(scales, at, FMT, W) >> 16 * half
     odd = bits >> 4 & 15
     both = odd | odd << 16
@@ -453,7 +464,8 @@ def eighth_scales(scales, at: int, half: int, FMT: str, W: int):
 def group_value(factors, isum, second, dx, total, FMT: str, LEFT: int):
     """v_g of docs/how/numerics.md.
 
-    second: the other half's sum, where they have their own, LEFT bits left of its place; total: of `activation_sums`.
+    second: the other half's sum, where they have their own; LEFT: how far left of their places are both, then.
+    total: of `activation_sums`.
     """
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
@@ -462,7 +474,7 @@ def group_value(factors, isum, second, dx, total, FMT: str, LEFT: int):
         N = lanes(isum)
         bytes = bitcast(factors[1], vec[u16, 2 * N])
         eighths = bitcast(lookup16(u8, total, bitcast(bytes & 0x0F07, vec[u8, 4 * N])), vec[i16, 2 * N])
-        sums = tuple(bitcast(x, vec[i16, 2 * N]) for x in (isum << 3, second << 19 - LEFT))
+        sums = tuple(bitcast(x, vec[i16, 2 * N]) for x in (isum << 3 - LEFT, second << 19 - LEFT))
         both = shuffle(sums[0], sums[1], tuple(p + p % 2 * 2 * N for p in range(2 * N)))
         odd = bitcast(bytes >> 12, vec[i16, 2 * N])
         return (factors[0] * dx) * f32(add_pairs(zeros(vec[i32, N]), both + eighths, odd))
