@@ -229,9 +229,14 @@ class Format:
         """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
         if self.wide:
             return 128 + self.offset
-        if self.kind == CodeLayout.SHIFTED_GRID:  # the sums that eighths are multiplied with take it away
+        if self.eighths:  # the sums that eighths are multiplied with take it away
             return 0
         return -_NARROW[0] if self.codebook else self.offset
+
+    @property
+    def eighths(self) -> bool:
+        """Whether a weight is a whole number and an eighth more or less: the CPU multiplies sums with the eighths."""
+        return self.kind == CodeLayout.SHIFTED_GRID
 
     @property
     def _narrow(self) -> bool:

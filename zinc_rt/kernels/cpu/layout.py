@@ -99,7 +99,7 @@ def _tile_format(f: Format) -> TileFormat:
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
     offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
-    if f.kind == CodeLayout.SHIFTED_GRID:
+    if f.eighths:
         return tuple(range(EIGHTHS, N_SUMS))
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()

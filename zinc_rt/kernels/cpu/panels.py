@@ -32,7 +32,6 @@ from zinc_rt.kernels.cpu.weights import (
     sums_at,
     sums_step,
     supers_at,
-    takes_eighths,
     tile_of,
     weights_of,
     whole_scales,
@@ -98,7 +97,7 @@ def group_bytes(FMT: str):
 @inline
 def scale_words(FMT: str):
     """Words for a group's scales: of halves, and of their eighths."""
-    return 64 if takes_eighths(FMT) else 32
+    return 64 if integers_of(FMT).eighths else 32
 
 
 @inline
@@ -155,7 +154,7 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
     words = tuple(load(scales, half * 16 + h * W, lanes=W, align=W * 4) for h in range(H)) if SCALED else ()
     pairs = tuple(bitcast(word, vec[i16, 2 * W]) for word in words)
     add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if scale_of_halves(FMT) else 8, FMT, M, W)
-    if takes_eighths(FMT):
+    if integers_of(FMT).eighths:
         WORD = half if scale_of_halves(FMT) else 2
         for m in unroll(M):
             pair = bitcast(splat(load(s, m * EIGHTH_WORDS + WORD), W), vec[i16, 2 * W])
@@ -208,7 +207,7 @@ def open_group(w, supers, codes, factors, scales, memory, FMT: str, W: int):
             words = whole_scales(behind, at, FMT, W)
             for k in unroll(len(words)):
                 store(scales, (words[k] & 0xFFFF) | (words[k] << 16), k * 16 + at)
-        if takes_eighths(FMT):
+        if integers_of(FMT).eighths:
             for half in unroll(2):
                 store(scales, eighth_scales(behind, at, half, FMT, W), (2 + half) * 16 + at)
 

@@ -83,7 +83,7 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
-        elif F.kind == CodeLayout.SHIFTED_GRID:
+        elif F.eighths:
             added = added_bits(high_word(block, j, FMT), FMT)
             H = 2 if F.scaled_halves else 1
             for h in unroll(H):

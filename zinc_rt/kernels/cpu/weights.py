@@ -95,13 +95,13 @@ def raw_shift(FMT: str):
         F.kind in PAIR_KINDS or F.kind in (CodeLayout.BYTES, CodeLayout.GRID),
         f"format {FMT}: raw_shift does not know integers of kind {F.kind!s}",
     )
-    return 2 if F.kind in PAIR_KINDS and (takes_eighths(FMT) or not F.scaled_halves) else 0
+    return 2 if F.kind in PAIR_KINDS and (integers_of(FMT).eighths or not F.scaled_halves) else 0
 
 
 @inline
 def raw_lines(FMT: str):
     """Which of a group's lines these are."""
-    return RAW_LINES[4 if takes_eighths(FMT) else raw_shift(FMT)]
+    return RAW_LINES[4 if integers_of(FMT).eighths else raw_shift(FMT)]
 
 
 @inline
@@ -168,7 +168,7 @@ def rows_together(FMT: str):
 @inline
 def stored_lines(FMT: str):
     """The order of a group's lines in which pairs of bits have them."""
-    return (0, 4, 1, 5, 2, 6, 3, 7) if takes_eighths(FMT) else tuple(range(8))
+    return (0, 4, 1, 5, 2, 6, 3, 7) if integers_of(FMT).eighths else tuple(range(8))
 
 
 @inline
@@ -280,15 +280,9 @@ def scale_of_halves(FMT: str):
 
 
 @inline
-def takes_eighths(FMT: str):
-    """Whether an eighth is added to weights, or taken away: sums of activations are for that, not the integers."""
-    return integers_of(FMT).kind == CodeLayout.SHIFTED_GRID
-
-
-@inline
 def sums_of_halves(FMT: str):
     """Whether the two halves of a group have integer sums of their own."""
-    return scale_of_halves(FMT) or takes_eighths(FMT)
+    return scale_of_halves(FMT) or integers_of(FMT).eighths
 
 
 @inline
@@ -300,13 +294,13 @@ def reads_sum(i: int, FMT: str):
 @inline
 def sums_step(FMT: str):
     """Elements from a group's sums to the next one's."""
-    return EIGHTH_WORDS if takes_eighths(FMT) else 1
+    return EIGHTH_WORDS if integers_of(FMT).eighths else 1
 
 
 @inline
 def sums_at(p, at, FMT: str):
     """Where a pack has a group's sums, which products get as `s`."""
-    return p.s + (p.s_stride * EIGHTHS if takes_eighths(FMT) else i64(0)) + at * sums_step(FMT)
+    return p.s + (p.s_stride * EIGHTHS if integers_of(FMT).eighths else i64(0)) + at * sums_step(FMT)
 
 
 @inline
@@ -368,7 +362,7 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
         return tuple(half_e4m3(u16(load(scales + (at + 16 * h), lanes=W))) for h in range(2))
     if F.scale in ODD_SCALES:
         d = halves(supers, 2 * at, W) * F.unit
-        if takes_eighths(FMT):
+        if integers_of(FMT).eighths:
             return d, bitcast(eighth_bytes(scales, at, FMT, W), vec[f32, W])
         bits = i32(load(scales + at, lanes=W))
         first = f32((bits & 15) * 2 + 1)
@@ -408,7 +402,7 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
     minima, both halves' sums times -`HALF_BIAS`; f32 vectors. For eighths, the table of their sums; u8 vector. None
     without any.
     """
-    if takes_eighths(FMT):
+    if integers_of(FMT).eighths:
         reads_sum(EIGHTHS, FMT)
         entries = bitcast(load(s, at * EIGHTH_WORDS + 4, lanes=4), vec[u8, 16])
         return shuffle(entries, tuple(p % 16 for p in range(4 * W)))
@@ -438,7 +432,7 @@ def has_whole_scales(FMT: str):
 def whole_scales(scales, at: int, FMT: str, W: int):
     """The scales of W rows that are whole numbers, i32 vectors: of a group, or of each of its halves."""
     F = format_of(FMT)
-    if takes_eighths(FMT):
+    if integers_of(FMT).eighths:
         bits = eighth_bytes(scales, at, FMT, W)
         return tuple(i32(bits >> 4 + 16 * h & 15) * 8 for h in range(2 if F.scaled_halves else 1))
     bytes = tuple(load(cast(scales + (at + 16 * h), ptr[i8]), lanes=W) for h in range(2 if F.scaled_halves else 1))
@@ -470,7 +464,7 @@ def group_value(factors, isum, second, dx, total, FMT: str, LEFT: int):
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)
-    if takes_eighths(FMT):
+    if integers_of(FMT).eighths:
         N = lanes(isum)
         bytes = bitcast(factors[1], vec[u16, 2 * N])
         eighths = bitcast(lookup16(u8, total, bitcast(bytes & 0x0F07, vec[u8, 4 * N])), vec[i16, 2 * N])
