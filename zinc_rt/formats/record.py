@@ -44,8 +44,8 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.ODD_WORD: 2,
     Scale.ODD_NIBBLES: 2,
     Scale.ODD_HALVES: 3,
-    Scale.ODD_TOP: 3,
-    Scale.ODD_THREES: 3,
+    Scale.ODD_TOP: 2,
+    Scale.ODD_THREES: 2,
 }
 _LARGEST_FLOAT: Final[dict[str, float]] = {
     CodeLayout.F32: 3.4028234663852886e38,
@@ -229,14 +229,14 @@ class Format:
         """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
         if self.wide:
             return 128 + self.offset
-        if self.scale == Scale.ODD_TOP:  # the eighths of a whole group are a sum of their own there
-            return 1
+        if self.eighths:  # the sums that eighths are multiplied with take it away
+            return 0
         return -_NARROW[0] if self.codebook else self.offset
 
     @property
-    def plain_sum(self) -> bool:
-        """Whether the CPU's products take the sum of a group's activations as it is: for minima, or for eighths."""
-        return self.minimum is not None or self.scale == Scale.ODD_TOP
+    def eighths(self) -> bool:
+        """Whether a weight is a whole number and an eighth more or less: the CPU multiplies sums with the eighths."""
+        return self.kind == CodeLayout.SHIFTED_GRID
 
     @property
     def _narrow(self) -> bool:

@@ -166,6 +166,12 @@ def test_experts_of_k_quants(isa: str) -> None:
     checked(experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=n_rows), levels=(isa,))
 
 
+@pytest.mark.slow
+def test_experts_with_eighths() -> None:
+    """Their sums lie together for each group, and so go to the slots of pairs."""
+    checked(experts_case((T.IQ1_S, T.IQ1_M, T.IQ1_M), 5, 2, 256, 256), threads=(2,), levels=(ON_THE_BEST[0],))
+
+
 @pytest.mark.parametrize("isa", BEST_AND_LEAST)
 @pytest.mark.parametrize("down", soon((T.Q4_0,), (T.Q4_0, T.Q5_1)))
 def test_experts_of_bytes(down: GGMLType, isa: str) -> None:

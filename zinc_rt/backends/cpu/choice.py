@@ -77,7 +77,7 @@ class TargetTuning:
         if "avx512" in target.isa:
             return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
-            return cls(8, (4, 2, 1), 8192, "", flip, not unsigned)
+            return cls(8, (4, 2, 1), 16384, "", flip, not unsigned)
         return cls(4, (4, 2, 1), 1024, "", flip)
 
     def matmul(self, kind: GGMLType) -> Kernel:

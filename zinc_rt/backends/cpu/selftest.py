@@ -66,6 +66,7 @@ class ProductTrial:
             *((first + second) * -bias for bias in structs.BIASES),
             first * -structs.HALF_BIAS,
             second * -structs.HALF_BIAS,
+            *rng.integers(-(1 << 31), 1 << 31, (structs.EIGHTH_WORDS, rows, groups), np.int32),
         ]
 
     @classmethod

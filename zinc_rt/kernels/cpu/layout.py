@@ -14,8 +14,10 @@ holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in th
 low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit i belongs to line
 i), then a byte for each row with the bits above the low eight.
 
-Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. The upper four bits of a
-byte for each row say which are shifted up: of the scale, or of a byte before it where halves have scales.
+Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. Lines 0 to 3 are even
+pairs of bits of the two lines, 4 to 7 the odd ones. A row's scale, or that of half a row, is an odd number in the upper
+four bits of a byte. Below them are 1, the half (both 0 where a row has one byte), and two bits that say whether eighths
+are added in the last 8 columns of the half, and in the first 8.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KIN
 from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHTHS, HALF_SUMS, N_SUMS, PLAIN_SUM
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
@@ -79,7 +81,6 @@ def _tile_format(f: Format) -> TileFormat:
         lines, extra = f.grid.lines + 1, TILE_ROWS if f.grid.index_bits else 0
     elif f.high_bits <= _HIGH_BITS.get(f.kind, -1):
         lines = f.low_bits + f.high_bits
-        extra = TILE_ROWS if f.kind == CodeLayout.SHIFTED_GRID and f.scaled_halves else 0
     else:
         raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
     if f.scale == Scale.BLOCK:
@@ -88,7 +89,7 @@ def _tile_format(f: Format) -> TileFormat:
         return TileFormat(0, TILE_ROWS, lines * LINE_BYTES)
     if f.scale == Scale.E4M3_HALVES:
         return TileFormat(0, 2 * TILE_ROWS, lines * LINE_BYTES)
-    if f.scale == Scale.SIX_BIT_SIGNED or f.scale in ODD_SCALES:
+    if f.scale == Scale.SIX_BIT_SIGNED or (f.scale in ODD_SCALES and f.scale != Scale.ODD_THREES):
         return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES + extra)
     if f.scale in (Scale.SIX_BIT, *HALF_SCALES):
         return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
@@ -98,9 +99,11 @@ def _tile_format(f: Format) -> TileFormat:
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
     offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
+    if f.eighths:
+        return tuple(range(EIGHTHS, N_SUMS))
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
-    plain = (PLAIN_SUM,) if f.plain_sum else ()
+    plain = (PLAIN_SUM,) if f.minimum is not None else ()
     return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 

@@ -24,9 +24,12 @@ from zinc_rt.kernels.cpu.weights import (
     raw_lines,
     raw_shift,
     rows_together,
-    scale_of_halves,
     signed_bytes,
     size_and_sign,
+    stored_lines,
+    sums_at,
+    sums_of_halves,
+    sums_step,
     supers_at,
     tile_of,
     weights_of,
@@ -66,8 +69,11 @@ def dots_of_bytes(FMT: str):
 
 
 @inline
-def two_sums(w: ptr[u8], x: ptr[i8], isum, FMT: str, M: int, W: int):
-    """isum[m * H + h] += the dot products of all lines with M rows, where the format has raw ones: those apart."""
+def two_sums(w: ptr[u8], x: ptr[i8], isum, second, FMT: str, M: int, W: int):
+    """isum[m * H + h] += the dot products of all lines with M rows, where the format has raw ones: those apart.
+
+    Where halves have sums of their own, raw lines are the second half, and both halves' sums are taken 8 times.
+    """
     H = 16 // W
     SHIFT = raw_shift(FMT)
     BYTES = dots_of_bytes(FMT)
@@ -77,7 +83,7 @@ def two_sums(w: ptr[u8], x: ptr[i8], isum, FMT: str, M: int, W: int):
     if BYTES:
         for n in unroll(M * H):
             plain[n] = isum[n]
-    for i in unroll(8):
+    for i in unroll(stored_lines(FMT)):
         RAW = i in raw_lines(FMT)
         lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, False, RAW) for h in range(H))
         for m in unroll(M):
@@ -93,8 +99,12 @@ def two_sums(w: ptr[u8], x: ptr[i8], isum, FMT: str, M: int, W: int):
                 else:
                     plain[k] = plain[k] + dot2(lines[h], q)
     for n in unroll(M * H):
-        both = plain[n] + (raw[n] >> SHIFT if SHIFT > 0 else raw[n] << -SHIFT)
-        isum[n] = both if BYTES else add_pairs(isum[n], both)
+        if sums_of_halves(FMT):
+            isum[n] = plain[n] << 3 if BYTES else add_pairs(isum[n], plain[n], splat(i16(8), LANES))
+            second[n] = raw[n] << 3 - SHIFT if BYTES else add_pairs(second[n], raw[n], splat(i16(8 >> SHIFT), LANES))
+        else:
+            both = plain[n] + (raw[n] >> SHIFT if SHIFT > 0 else raw[n] << -SHIFT)
+            isum[n] = both if BYTES else add_pairs(isum[n], both)
 
 
 @inline
@@ -174,22 +184,27 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     isum = regs(vec[i32, W], M * H)
     second = isum
     BIAS = integers_of(FMT).offset if SIGNED else integers_of(FMT).bias
+    APART = M * H <= 4 and raw_shift(FMT) != 0
+    LEFT = 3 if APART else 0
     for m in unroll(M):
         for h in unroll(H):
             isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, BIAS), W)
     if TABLES:
         sums_of_fours(w, x, isum)
-    elif scale_of_halves(FMT):
+    elif sums_of_halves(FMT):
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
                 second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, BIAS), W)
-        isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
-        isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
+        if APART:
+            two_sums(w, x, isum, second, FMT, M, W)
+        else:
+            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
+            isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
         # Few sums: two chains for each keep the dot products' latency from being what a group takes.
-        if M * H <= 4 and raw_shift(FMT) != 0:
-            two_sums(w, x, isum, FMT, M, W)
+        if APART:
+            two_sums(w, x, isum, second, FMT, M, W)
         elif M * H <= 4:
             other = regs(vec[i32, W], M * H)
             isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
@@ -204,7 +219,7 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
             dx = splat(load(d, m), W)
             total = activation_sums(s, m, s_stride, W, FMT)
             k = m * H + h
-            sums[k] = sums[k] + group_value(factors, isum[k], second[k], dx, total, FMT)
+            sums[k] = sums[k] + group_value(factors, isum[k], second[k], dx, total, FMT, LEFT)
 
 
 @inline
@@ -264,7 +279,7 @@ def tile_rows(
                         w = w + TILE.group
                         xv = xv + block * EACH
                         dv = dv + block
-                        sv = sv + block
+                        sv = sv + block * sums_step(FMT)
                     for i in unroll(N):
                         if r == 0:
                             sums[i] = one[i]
@@ -289,7 +304,7 @@ def one_row(
     x = p.tables + at * TABLE_BYTES if TABLES else p.q + at * GROUP
     sums = regs(vec[f32, W], 16 // W)
     tile_rows(
-        tile, following, True, x, p.d + at, p.s + at, p.s_stride, 1, p.n_groups, sums, FMT, 1, W, AHEAD,
+        tile, following, True, x, p.d + at, sums_at(p, at, FMT), p.s_stride, 1, p.n_groups, sums, FMT, 1, W, AHEAD,
         signed_bytes(FMT), TABLES,
     )  # fmt: skip
     for h in unroll(16 // W):
@@ -343,7 +358,7 @@ def tile_panel(
                 sums = regs(vec[f32, W], M * (16 // W))
                 tile_rows(
                     tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
-                    p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED, False,
+                    sums_at(p, at + i64(m), FMT), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED, False,
                 )  # fmt: skip
                 for r in unroll(M):
                     for h in unroll(16 // W):

@@ -34,7 +34,9 @@ from zinc_rt.kernels.cpu.weights import (
     group_factors,
     group_value,
     line,
-    scale_of_halves,
+    sums_at,
+    sums_of_halves,
+    sums_step,
     supers_at,
     tile_of,
     weights_of,
@@ -70,7 +72,7 @@ def matrix_scratch(FMT: str, TILES: str):
 @inline
 def tile_shapes(FMT: str, TILES: str):
     """Make this thread's registers those of a format."""
-    shape_registers(TILES, GROUP // 2 if scale_of_halves(FMT) else GROUP)
+    shape_registers(TILES, GROUP // 2 if sums_of_halves(FMT) else GROUP)
 
 
 @inline
@@ -95,7 +97,7 @@ def begin_products(
     the memory for batches. w: the tile's groups; x: the first block's activations, those of the next one x_block on.
     fresh: whether weights are asked for, AHEAD bytes ahead.
     """
-    H = 2 if scale_of_halves(FMT) else 1
+    H = 2 if sums_of_halves(FMT) else 1
     COLUMNS = GROUP // H
     TILE = tile_of(FMT)
     F = integers_of(FMT).factors
@@ -138,7 +140,7 @@ def next_group(state, groups):
 @inline
 def keep_products(scratch, i: i32, n: i32, half, FMT: str, TILES: str, R: int):
     """What `begin_products` made, to memory."""
-    H = 2 if scale_of_halves(FMT) else 1
+    H = 2 if sums_of_halves(FMT) else 1
     for j in unroll(ACCUMULATORS // (R * H)):
         if i + j < n:
             for t in unroll(R * H):
@@ -149,7 +151,7 @@ def keep_products(scratch, i: i32, n: i32, half, FMT: str, TILES: str, R: int):
 def four_values(products, factors, d, s, s_stride, k: i32, FMT: str, R: int):
     """v_g of docs/how/numerics.md for four rows, of a batch's k-th group. All point to the first of the rows."""
     F = integers_of(FMT).factors
-    H = 2 if scale_of_halves(FMT) else 1
+    H = 2 if sums_of_halves(FMT) else 1
     f = tuple(load(factors, (k * F + i) * 16, lanes=16) for i in range(F))
     values = regs(vec[f32, 16], 4)
     for m in unroll(4):
@@ -158,7 +160,7 @@ def four_values(products, factors, d, s, s_stride, k: i32, FMT: str, R: int):
         if H == 2:
             second = load(products, k * (R * H * 256) + (R * 256 + m * 16), lanes=16)
         total = activation_sums(s, i64(k * BLOCK_ROWS + m), s_stride, 16, FMT)
-        values[m] = group_value(f, isum, second, splat(load(d, k * BLOCK_ROWS + m), 16), total, FMT)
+        values[m] = group_value(f, isum, second, splat(load(d, k * BLOCK_ROWS + m), 16), total, FMT, 0)
     return values
 
 
@@ -210,7 +212,7 @@ def batch_sums(
     factors = scratch[3] + half * (PRODUCTS * 16 * F)
     levels, under_way = scratch[4], scratch[5]
     d = d + row
-    s = s + row
+    s = s + row * sums_step(FMT)
     place = (b * BLOCK_ROWS + row) * 16
     sums = regs(vec[f32, 16], 4)
     if lanes == 1:
@@ -264,7 +266,7 @@ def matrix_rows(
 
     fresh: whether to ask for weights ahead; see `matmul.tile_rows`.
     """
-    H = 2 if scale_of_halves(FMT) else 1
+    H = 2 if sums_of_halves(FMT) else 1
     BATCH = PRODUCTS // (R * H)
     EACH = ACCUMULATORS // (R * H)
     groups = p.n_groups
@@ -272,7 +274,7 @@ def matrix_rows(
     w: ptr[u8] = weights_of(tile, groups, FMT)
     x = p.q + at * GROUP
     d: ptr[f32] = p.d + at
-    s: ptr[i32] = p.s + at
+    s: ptr[i32] = sums_at(p, at, FMT)
     block = i64(groups) * BLOCK_ROWS
     longest = (groups + (TREE_LANES - 1)) >> (TREE_LANES.bit_length() - 1)
     lanes: i32 = BATCH
@@ -311,8 +313,8 @@ def matrix_rows(
                 for b in range(R):
                     here = block * i64(b) + i64(place) * BLOCK_ROWS
                     batch_sums(
-                        scratch, b, turn * 4, q, n, part, next_q != q, half, lanes, groups, d + here, s + here,
-                        p.s_stride, FMT, R,
+                        scratch, b, turn * 4, q, n, part, next_q != q, half, lanes, groups, d + here,
+                        s + here * sums_step(FMT),                        p.s_stride, FMT, R,
                     )  # fmt: skip
             keep_products(scratch, turn * EACH, more, other, FMT, TILES, R)
         place += n

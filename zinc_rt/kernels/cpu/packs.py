@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM, NormArgs, Pack, PackArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import (
+    BIASES,
+    EIGHTH_WORDS,
+    EIGHTHS,
+    HALF_BIAS,
+    HALF_SUMS,
+    PLAIN_SUM,
+    NormArgs,
+    Pack,
+    PackArgs,
+    StepRecord,
+)
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
@@ -24,13 +35,15 @@ from zinc_rt.lang.ops import (
     reduce_add,
     reduce_max,
     regs,
+    shuffle,
     splat,
     sqrt,
     store,
+    table,
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u32, u64, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, NORM_LANES, QUANT_MAX
 
 
@@ -108,6 +121,17 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
+    if wanted & (1 << EIGHTHS) != 0:
+        eights = sums + shuffle(sums, (1, 0, 3, 2, 5, 4, 7, 6))
+        first, others = shuffle(eights, (0, 0, 0, 0, 4, 4, 4, 4)), shuffle(eights, (2, 2, 2, 2, 6, 6, 6, 6))
+        pairs = bitcast(i16(shuffle(0 - first, 0 - others, (0, 8, 4, 12, 0, 8, 4, 12))), vec[i16, 8])
+        pairs = pairs + shuffle(pairs, zeros(vec[i16, 8]), (8, 8, 8, 8, 2, 3, 8, 8))
+        first = first * load(table(i32, (-9, -7) * 4), lanes=8)
+        others = others * load(table(i32, (-9, -9, -7, -7) * 2), lanes=8)
+        entries = bitcast(i16(first + others), vec[u8, 16])
+        words = p.s + (stride * EIGHTHS + at * EIGHTH_WORDS)
+        store(words, bitcast(pairs, vec[i32, 4]))
+        store(words, bitcast(shuffle(entries, tuple(p % 8 * 2 + p // 8 for p in range(16))), vec[i32, 4]), 4)
 
 
 @inline

@@ -10,11 +10,13 @@ from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.record import FIVE_BITS_BIAS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
+from zinc_rt.kernels.cpu.structs import EIGHTH_WORDS
 from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
     EIGHT_LINES,
     activation_sums,
     bias_of,
+    eighth_scales,
     group_factors,
     group_value,
     has_whole_scales,
@@ -27,6 +29,8 @@ from zinc_rt.kernels.cpu.weights import (
     scale_of_halves,
     scaled_value,
     size_and_sign,
+    sums_at,
+    sums_step,
     supers_at,
     tile_of,
     weights_of,
@@ -91,6 +95,12 @@ def group_bytes(FMT: str):
 
 
 @inline
+def scale_words(FMT: str):
+    """Words for a group's scales: of halves, and of their eighths."""
+    return 64 if integers_of(FMT).eighths else 32
+
+
+@inline
 def unpack(w, codes, FMT: str, W: int):
     """A group's weights as eight lines of unsigned bytes; or as sizes, then bytes with their signs."""
     N = 4 * W
@@ -144,10 +154,18 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
     words = tuple(load(scales, half * 16 + h * W, lanes=W, align=W * 4) for h in range(H)) if SCALED else ()
     pairs = tuple(bitcast(word, vec[i16, 2 * W]) for word in words)
     add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if scale_of_halves(FMT) else 8, FMT, M, W)
-    for m in unroll(M):
-        bias = splat(bias_of(s, m, s_stride, half, FMT, panel_bias(FMT)), W)
-        for h in unroll(H):
-            isum[m * H + h] = isum[m * H + h] + (bias * (words[h] << 16 >> 16) if SCALED else bias)
+    if integers_of(FMT).eighths:
+        WORD = half if scale_of_halves(FMT) else 2
+        for m in unroll(M):
+            pair = bitcast(splat(load(s, m * EIGHTH_WORDS + WORD), W), vec[i16, 2 * W])
+            for h in unroll(H):
+                own = bitcast(load(scales, (2 + half) * 16 + h * W, lanes=W, align=W * 4), vec[i16, 2 * W])
+                isum[m * H + h] = add_pairs(isum[m * H + h], pair, own)
+    else:
+        for m in unroll(M):
+            bias = splat(bias_of(s, m, s_stride, half, FMT, panel_bias(FMT)), W)
+            for h in unroll(H):
+                isum[m * H + h] = isum[m * H + h] + (bias * (words[h] << 16 >> 16) if SCALED else bias)
 
 
 @inline
@@ -172,7 +190,7 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
             if SCALED:
                 values[k] = scaled_value(own, f32(isum[k]), dx, total, FMT)
             else:
-                values[k] = group_value(own, isum[k], second[k], dx, total, FMT)
+                values[k] = group_value(own, isum[k], second[k], dx, total, FMT, 0)
     return values
 
 
@@ -189,6 +207,9 @@ def open_group(w, supers, codes, factors, scales, memory, FMT: str, W: int):
             words = whole_scales(behind, at, FMT, W)
             for k in unroll(len(words)):
                 store(scales, (words[k] & 0xFFFF) | (words[k] << 16), k * 16 + at)
+        if integers_of(FMT).eighths:
+            for half in unroll(2):
+                store(scales, eighth_scales(behind, at, half, FMT, W), (2 + half) * 16 + at)
 
 
 @inline
@@ -201,13 +222,13 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
     N = M * (16 // W)
     x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
-    s: ptr[i32] = p.s + at
+    s: ptr[i32] = sums_at(p, at, FMT)
     for g in range(n):
         prefetch(x, block * GROUP)
         prefetch(x, block * GROUP + 64)
         codes = opened[0] + g * group_bytes(FMT)
         factors = opened[1] + g * (integers_of(FMT).factors * 16)
-        values = values_of(codes, factors, opened[2] + g * 32, x, d, s, p.s_stride, FMT, M, W)
+        values = values_of(codes, factors, opened[2] + g * scale_words(FMT), x, d, s, p.s_stride, FMT, M, W)
         place = opened[3][g]
         slot = waiting + (place & (FOUR - 1)) * (N * W)
         if place >= 0:
@@ -220,7 +241,7 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
                 store(slot, values[i], i * W, align=W * 4)
         x = x + block * GROUP
         d = d + block
-        s = s + block
+        s = s + block * sums_step(FMT)
 
 
 @inline
@@ -241,7 +262,7 @@ def panel_rows(
     TILE = tile_of(FMT)
     codes = array(u8, TOGETHER * group_bytes(FMT), zero=False)
     factors = array(f32, TOGETHER * F * 16, zero=False)
-    scales = array(i32, TOGETHER * 32 if has_whole_scales(FMT) else 1, zero=False)
+    scales = array(i32, TOGETHER * scale_words(FMT) if has_whole_scales(FMT) else 1, zero=False)
     slots = array(i32, TOGETHER, zero=False)  # which of four lanes a group belongs to; negative: it begins the lane
     opened = (codes, factors, scales, slots)
     memory = array(u8, looked_up_bytes(FMT), zero=False)
@@ -264,7 +285,7 @@ def panel_rows(
                     prefetch(w, AHEAD + i)
                 open_group(
                     w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
-                    scales + n * 32, memory, FMT, W,
+                    scales + n * scale_words(FMT), memory, FMT, W,
                 )  # fmt: skip
                 slots[n] = j + first
                 first = 0

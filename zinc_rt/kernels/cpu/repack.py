@@ -32,7 +32,7 @@ from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_sca
 from zinc_rt.formats.kinds import ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
-from zinc_rt.kernels.cpu.weights import ROWS_TOGETHER, rows_together, supers_at, tile_of, weights_of
+from zinc_rt.kernels.cpu.weights import ROWS_TOGETHER, rows_together, stored_lines, supers_at, tile_of, weights_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     bitcast,
@@ -83,10 +83,14 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
+        elif F.eighths:
+            added = added_bits(high_word(block, j, FMT), FMT)
+            H = 2 if F.scaled_halves else 1
+            for h in unroll(H):
+                odd = (odd_bits(block, j, FMT) >> 4 * h & 15) * 2 + 1
+                scales[H * r + h] = u8(odd << 4 | (8 | 4 * h if H == 2 else 0) | added >> 2 * h & 3)
         elif F.scale in ODD_SCALES:
             scales[r] = u8(odd_bits(block, j, FMT))
-            if F.scale == Scale.ODD_TOP:
-                scales[r] = u8(odd_bits(block, j, FMT) | (added_bits(high_word(block, j, FMT), FMT) << 4))
         elif F.scale == Scale.SIX_BIT_SIGNED:
             scales[r] = u8(signed_scale(block, j, FMT))
         elif F.scale == Scale.SIX_BIT_HALVES:
@@ -114,14 +118,10 @@ def plane(bits_of_row: u32):
 
 @inline
 def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
-    """Row r's bits of indices above the low eight, or those of its shifts, behind the lines of a group."""
-    F = integers_of(FMT)
-    G = F.grid
+    """Row r's bits of indices above the low eight, behind the lines of a group."""
+    G = integers_of(FMT).grid
     if G is not None:
-        if G.signs in SHIFTS:
-            if F.scaled_halves:
-                w[2 * 64 + r] = u8(added_bits(high_word(block, j, FMT), FMT) << 4)
-        elif G.index_bits != 0:
+        if G.signs not in SHIFTS and G.index_bits != 0:
             words, high, _ = grid_bytes(block, j, FMT)
             w[(G.lines + 1) * 64 + r] = u8(index_high(words, high, FMT))
 
@@ -172,7 +172,7 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         words = tuple((word >> DOWN) & LOW_PAIRS for word in group_words(block, j, FMT))
         out = zeros(vec[u32, 8])
         for h in unroll(2):
-            four = tuple(words[4 * h + i] << (2 * i) for i in range(4))
+            four = tuple(words[stored_lines(FMT)[4 * h + i]] << (2 * i) for i in range(4))
             out = insert(out, h, (four[0] | four[1]) | (four[2] | four[3]))
         return out
     static_assert(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.structs import (
-    HALF_SUMS,
+    EIGHTH_WORDS,
+    EIGHTHS,
     ExpertPackArgs,
     GatherArgs,
     RouteArgs,
@@ -284,9 +285,12 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
                 if not_null(a.slots.q):
                     store(a.slots.q + y * GROUP, load(a.pack.q + x * GROUP, lanes=GROUP))
                     a.slots.d[y] = a.pack.d[x]
-                    for i in unroll(HALF_SUMS[1] + 1):
+                    for i in unroll(EIGHTHS):
                         if wanted & (1 << i) != 0:
                             a.slots.s[a.slots.s_stride * i + y] = a.pack.s[a.pack.s_stride * i + x]
+                    if wanted & (1 << EIGHTHS) != 0:
+                        words = load(a.pack.s, a.pack.s_stride * EIGHTHS + x * EIGHTH_WORDS, lanes=EIGHTH_WORDS)
+                        store(a.slots.s, words, a.slots.s_stride * EIGHTHS + y * EIGHTH_WORDS)
                 if not_null(a.slots.f):
                     fx = a.pack.f + ((x - i64(inside)) * GROUP + i64(inside))
                     fy = a.slots.f + ((y - i64(slot)) * GROUP + i64(slot))

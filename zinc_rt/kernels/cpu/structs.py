@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
 
-BIASES = (128, 8, 16, 1, 9)
+BIASES = (128, 8, 16, 1)
 """What may have been added to a group's weights; a `Pack` can have a sum that takes each away."""
 HALF_BIAS = 32
 """The same where the halves of a group have scales of their own."""
@@ -12,6 +12,16 @@ PLAIN_SUM = 0
 """Of a pack's sums, the one that minima of whole groups are multiplied with; those of `BIASES` follow it."""
 HALF_SUMS = (1 + len(BIASES), 2 + len(BIASES))
 """Those of halves of groups."""
+EIGHTHS = HALF_SUMS[1] + 1
+"""The first of `EIGHTH_WORDS` sums that lie together for each group, for weights with eighths; others have planes.
+
+Two words have the sums of 8 activations, negative: the first of a half in the low 16 bits, the second above it. A third
+one is the sum of these two; the fourth is not used. The last four are a table of 8 numbers of 16 bits, their low bytes
+first: entry 4h + 2j + i is what is added to 8 times the sum of half h, whose weights are one too large, and have an
+eighth more (1) or less (0) by i in the first 8 columns, by j in the others.
+"""
+EIGHTH_WORDS = 8
+N_SUMS = EIGHTHS + EIGHTH_WORDS
 
 
 @struct
@@ -34,10 +44,10 @@ class StepRecord:
 class Pack:
     """Activations as matrix products read them. Rows lie in blocks of `min(rows, 16)`, groups of 32 in visiting order.
 
-    q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[8][block, group, row], the sum of a group
-    and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, and so for
-    `HALF_BIAS` the sum of the first half and that of the second. Of the eight, those are there that `sums` has a bit
-    for.
+    q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[N_SUMS][block, group, row], the sum of a
+    group and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, so for
+    `HALF_BIAS` the sum of the first half and that of the second, and `EIGHTHS`. Of these, those are there that
+    `sums` has a bit for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     tables: u8[group, 256] of a single row; null: not wanted. See `lookups`.
     """
@@ -48,7 +58,7 @@ class Pack:
     f: ptr[f32]
     tables: ptr[u8]
     visit: ptr[i32]  # [n_groups]: a group's place in visiting order
-    s_stride: i64  # elements from one of the eight to the next
+    s_stride: i64  # elements from one sum to the next
     n: i32  # elements of a row
     n_groups: i32
     sums: i32  # bit i: sum i is stored

@@ -7,18 +7,19 @@ from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import LINE_BYTES, TILES
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, EIGHTH_WORDS, EIGHTHS, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
+    add_pairs,
     array,
     bitcast,
     cast,
     concat,
     fma,
     gather,
+    lanes,
     load,
     lookup16,
-    select,
     shuffle,
     splat,
     static_assert,
@@ -28,13 +29,13 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, u64, vec
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, i64, ptr, u8, u16, u32, u64, vec
 from zinc_rt.numerics import QUANT_MAX
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 """How far right a pack's sums of halves are shifted to take a bias away."""
 RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
-"""By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
+"""By `raw_shift`: high nibbles, odd pairs of bits, even bits. Odd pairs are the last lines of a shifted grid."""
 WHOLE_SCALES = (Scale.SIX_BIT, Scale.SIX_BIT_SIGNED, Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
 """Scales that are whole numbers, beside the odd ones."""
 ROWS_TOGETHER = tuple(p // 2 + 8 * (p % 2) for p in range(16))
@@ -94,13 +95,13 @@ def raw_shift(FMT: str):
         F.kind in PAIR_KINDS or F.kind in (CodeLayout.BYTES, CodeLayout.GRID),
         f"format {FMT}: raw_shift does not know integers of kind {F.kind!s}",
     )
-    return 2 if F.kind in PAIR_KINDS and not F.scaled_halves else 0
+    return 2 if F.kind in PAIR_KINDS and (integers_of(FMT).eighths or not F.scaled_halves) else 0
 
 
 @inline
 def raw_lines(FMT: str):
     """Which of a group's lines these are."""
-    return RAW_LINES[raw_shift(FMT)]
+    return RAW_LINES[4 if integers_of(FMT).eighths else raw_shift(FMT)]
 
 
 @inline
@@ -165,16 +166,18 @@ def rows_together(FMT: str):
 
 
 @inline
+def stored_lines(FMT: str):
+    """The order of a group's lines in which pairs of bits have them."""
+    return (0, 4, 1, 5, 2, 6, 3, 7) if integers_of(FMT).eighths else tuple(range(8))
+
+
+@inline
 def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
     """As `line` for integers of two bits, or three."""
     F = integers_of(FMT)
-    packed = load(w, (i // 4) * 64 + at, lanes=N)
-    DOWN = 2 * (i % 4)
-    if F.kind == CodeLayout.SHIFTED_GRID and F.scaled_halves:
-        # Eight times the number, and 2 where an eighth is added: a bit for each row and 8 columns.
-        bits = u32(load(w + (128 + at // 4), lanes=N // 4)) & (16 << i // 2)
-        added = select(bits != 0, splat(u32(0x02020202), N // 4), zeros(vec[u32, N // 4]))
-        return ((packed << (3 - DOWN) if DOWN < 3 else packed >> (DOWN - 3)) & 24) | bitcast(added, vec[u8, N])
+    place = stored_lines(FMT).index(i)
+    packed = load(w, (place // 4) * 64 + at, lanes=N)
+    DOWN = 2 * (place % 4)
     if RAW:
         return (packed >> (DOWN - 2)) & 12
     x = (packed >> DOWN) & 3
@@ -265,7 +268,7 @@ def looked_up(w: ptr[u8], memory: ptr[u8], FMT: str, W: int):
 
 @inline
 def scale_of_halves(FMT: str):
-    """Whether the two halves of a group have scales, and so integer sums, of their own."""
+    """Whether the two halves of a group have scales of their own."""
     F = format_of(FMT)
     if F.scaled_halves:
         return True
@@ -277,9 +280,27 @@ def scale_of_halves(FMT: str):
 
 
 @inline
+def sums_of_halves(FMT: str):
+    """Whether the two halves of a group have integer sums of their own."""
+    return scale_of_halves(FMT) or integers_of(FMT).eighths
+
+
+@inline
 def reads_sum(i: int, FMT: str):
     """Refuse to compile what reads a sum that packs do not have for the format."""
     static_assert(i in tile_of(FMT).sums, f"format {FMT}: packs for it have sums {tile_of(FMT).sums}, not {i}")
+
+
+@inline
+def sums_step(FMT: str):
+    """Elements from a group's sums to the next one's."""
+    return EIGHTH_WORDS if integers_of(FMT).eighths else 1
+
+
+@inline
+def sums_at(p, at, FMT: str):
+    """Where a pack has a group's sums, which products get as `s`."""
+    return p.s + (p.s_stride * EIGHTHS if integers_of(FMT).eighths else i64(0)) + at * sums_step(FMT)
 
 
 @inline
@@ -296,7 +317,7 @@ def half_start(s, at, FMT: str, BIAS: int):
 @inline
 def bias_sum(FMT: str, BIAS: int):
     """Which of a pack's sums takes away what is added to a whole group's weights; 0: nothing is. See structs.Pack."""
-    if scale_of_halves(FMT):
+    if sums_of_halves(FMT):
         return 0
     static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
     if BIAS == 0:
@@ -308,7 +329,7 @@ def bias_sum(FMT: str, BIAS: int):
 @inline
 def bias_of(s, m: int, s_stride, half: int, FMT: str, BIAS: int):
     """What takes a bias away from the integer sum of row m, or of half of it where halves have sums."""
-    if scale_of_halves(FMT):
+    if sums_of_halves(FMT):
         return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, BIAS)
     SUM = bias_sum(FMT, BIAS)
     return load(s, s_stride * SUM + m) if SUM else zeros(i32)
@@ -330,18 +351,21 @@ def bytes_as_f32(p: ptr[u8], at, W: int, SIGNED: bool):
 
 @inline
 def group_factors(scales, supers, at: int, FMT: str, W: int):
-    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to six."""
+    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to six.
+
+    Those of formats that take eighths are d and, as bits of f32, a tile's byte for each half of each row, twice.
+    """
     F = format_of(FMT)
     if F.scale == Scale.POWER_OF_TWO:
         return (power_of_two(u32(load(scales + at, lanes=W))),)
     if F.scale == Scale.E4M3_HALVES:
         return tuple(half_e4m3(u16(load(scales + (at + 16 * h), lanes=W))) for h in range(2))
     if F.scale in ODD_SCALES:
-        bits = i32(load(scales + at, lanes=W))
         d = halves(supers, 2 * at, W) * F.unit
+        if integers_of(FMT).eighths:
+            return d, bitcast(eighth_bytes(scales, at, FMT, W), vec[f32, W])
+        bits = i32(load(scales + at, lanes=W))
         first = f32((bits & 15) * 2 + 1)
-        if F.scale == Scale.ODD_TOP:
-            return d, first * 8.0, select(bits >= 16, first, -first)
         return (d, first, f32((bits >> 4) * 2 + 1)) if F.scaled_halves else (d, first)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
@@ -364,11 +388,25 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
 
 
 @inline
+def eighth_bytes(scales, at: int, FMT: str, W: int):
+    """A tile's byte for each half of W rows, twice: u32 vectors."""
+    EACH = 2 if format_of(FMT).scaled_halves else 1
+    bytes = load(scales + EACH * at, lanes=EACH * W)
+    words = bitcast(shuffle(bytes, tuple(p * EACH // 4 for p in range(4 * W))), vec[u32, W])
+    return words if EACH == 2 else words | 0x0C0C0808
+
+
+@inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
-    """What minima, or a group's eighths, are multiplied with: the sum of the activations at `at`, or, where halves have
-    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
+    """What minima are multiplied with: the sum of the activations at `at`, or, where halves have
+    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. For eighths, the table of their sums; u8 vector. None
+    without any.
     """
-    if not format_of(FMT).plain_sum:
+    if integers_of(FMT).eighths:
+        reads_sum(EIGHTHS, FMT)
+        entries = bitcast(load(s, at * EIGHTH_WORDS + 4, lanes=4), vec[u8, 16])
+        return shuffle(entries, tuple(p % 16 for p in range(4 * W)))
+    if format_of(FMT).minimum is None:
         return None
     if scale_of_halves(FMT):
         reads_sum(HALF_SUMS[0], FMT)
@@ -381,10 +419,10 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 def has_whole_scales(FMT: str):
     """Whether a group's scales, but for one of its block, are whole numbers."""
     F = format_of(FMT)
-    if F.scale in WHOLE_SCALES or (F.scale in ODD_SCALES and F.scale != Scale.ODD_TOP):
+    if F.scale in WHOLE_SCALES or F.scale in ODD_SCALES:
         return True
     static_assert(
-        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO, Scale.E4M3_HALVES, Scale.ODD_TOP),
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO, Scale.E4M3_HALVES),
         f"format {FMT}: products do not know scales of kind {F.scale!s}",
     )
     return False
@@ -394,6 +432,9 @@ def has_whole_scales(FMT: str):
 def whole_scales(scales, at: int, FMT: str, W: int):
     """The scales of W rows that are whole numbers, i32 vectors: of a group, or of each of its halves."""
     F = format_of(FMT)
+    if integers_of(FMT).eighths:
+        bits = eighth_bytes(scales, at, FMT, W)
+        return tuple(i32(bits >> 4 + 16 * h & 15) * 8 for h in range(2 if F.scaled_halves else 1))
     bytes = tuple(load(cast(scales + (at + 16 * h), ptr[i8]), lanes=W) for h in range(2 if F.scaled_halves else 1))
     if F.scale in ODD_SCALES:
         bits = i32(bitcast(bytes[0], vec[u8, W]))
@@ -405,14 +446,32 @@ def whole_scales(scales, at: int, FMT: str, W: int):
 
 
 @inline
-def group_value(factors, isum, second, dx, total, FMT: str):
-    """v_g of docs/how/numerics.md. second: the other half's sum, if halves have scales; total: of `activation_sums`."""
+def eighth_scales(scales, at: int, half: int, FMT: str, W: int):
+    """What the sums of 8 activations of half a group are multiplied with: scales times 9 or 7, pairs of 16 bits."""
+    bits = eighth_bytes(scales, at, FMT, W) >> 16 * half
+    odd = bits >> 4 & 15
+    both = odd | odd << 16
+    return bitcast(both * 9 - (odd * (bits & 1) | odd * (bits >> 1 & 1) << 16) * 2, vec[i32, W])
+
+
+@inline
+def group_value(factors, isum, second, dx, total, FMT: str, LEFT: int):
+    """v_g of docs/how/numerics.md.
+
+    second: the other half's sum, where they have their own; LEFT: how far left of their places are both, then.
+    total: of `activation_sums`.
+    """
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)
-    if F.scale == Scale.ODD_TOP:
-        # Integers below 2^24: exact.
-        return (factors[0] * dx) * fma(factors[1], f32(isum), factors[2] * total)
+    if integers_of(FMT).eighths:
+        N = lanes(isum)
+        bytes = bitcast(factors[1], vec[u16, 2 * N])
+        eighths = bitcast(lookup16(u8, total, bitcast(bytes & 0x0F07, vec[u8, 4 * N])), vec[i16, 2 * N])
+        sums = tuple(bitcast(x, vec[i16, 2 * N]) for x in (isum << 3 - LEFT, second << 19 - LEFT))
+        both = shuffle(sums[0], sums[1], tuple(p + p % 2 * 2 * N for p in range(2 * N)))
+        odd = bitcast(bytes >> 12, vec[i16, 2 * N])
+        return (factors[0] * dx) * f32(add_pairs(zeros(vec[i32, N]), both + eighths, odd))
     value = f32(isum)
     if F.scale == Scale.FOUR_BIT_HALVES:
         value = fma(factors[2], value, factors[3] * f32(second))
