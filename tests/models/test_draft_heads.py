@@ -38,8 +38,12 @@ MODELS: dict[str, Case] = {
     "deepseek2": with_block(CASES["deepseek2"]),
     "mimo2": with_block(CASES["mimo2"]),
     "step35": with_block(CASES["step35"]),
+    "deepseek32": with_block(CASES["deepseek32"]),
+    "glm-dsa": with_block(CASES["glm-dsa"]),
+    "bailingmoe2": CASES["bailingmoe2"],
+    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=1, norm="layer_output_norm"),
 }
-LEFT_OUT = {"exaone-moe": with_block(CASES["exaone-moe"]), "bailingmoe2": CASES["bailingmoe2"]}
+LEFT_OUT = {"exaone-moe": with_block(CASES["exaone-moe"])}
 """Models whose block is known and not run."""
 TOKENS = random_tokens(3, 21, N_VOCAB - 2)
 RIGHT, NOTICED = 2e-3, 0.03
@@ -82,7 +86,7 @@ def run(engine: Engine, head: DraftHead, cuts: list[int]) -> tuple[np.ndarray, n
     return hidden, np.concatenate(states), np.concatenate(logits)
 
 
-KINDS = ("qwen35", "qwen35-own", "qwen3next", "deepseek2", "step35")
+KINDS = ("qwen35", "qwen35-own", "qwen3next", "deepseek32", "step35", "bailingmoe3")
 
 
 @pytest.mark.parametrize("name", soon(KINDS, MODELS))
@@ -169,12 +173,12 @@ def test_parts_of_blocks_are_refused(folder: Path) -> None:
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", [*LEFT_OUT, "bailingmoe3"])
 def test_a_block_that_is_left_out(name: str, folder: Path) -> None:
-    """The model's logits are those of the formulas, and there is no head."""
-    case = write_case(folder / f"{name}-left.gguf", LEFT_OUT[name])
+    """The model's logits are those of the formulas, with a block that is known behind its own."""
+    case = write_case(folder / f"{name}-left.gguf", LEFT_OUT.get(name) or MODELS[name])
     with GGUFFile.open(case.path) as file:
-        assert define_draft_head(file) is None
+        assert (define_draft_head(file) is None) is (name in LEFT_OUT)
     assert error(logits_of(case.path, TOKENS, kernels="reference"), Net(case).logits(TOKENS)) < RIGHT
 
 

@@ -42,6 +42,11 @@ GROUPED: Final = (
     "attn_sinks",
 )
 """The others where attention is grouped-query attention."""
+DRAFT_LATENT: Final = (
+    "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b", "attn_v_b", "ffn_norm",
+    "attn_gate", "layer_output_norm", "indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj",
+)  # fmt: skip
+"""The others where attention is latent."""
 GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")
 
 
@@ -89,7 +94,8 @@ def draft_head(parts: GraphParts, block: Layer) -> ModelDefinition:
     x = Residual(parts, parts.product(token, halves[0], f"{p}.e_proj"))
     x.add(parts.product(prior, halves[1], f"{p}.h_proj"), f"{p}.eh_sum")
     block.emit(parts, x, layer)
-    norm = f"{p}.shared_head_norm"
-    h = parts.norm(x.value(), norm if parts.has(f"{norm}.weight") else "output_norm")
+    own_norms = (f"{p}.shared_head_norm", f"blk.{layer}.layer_output_norm")
+    norm = next((name for name in own_norms if parts.has(f"{name}.weight")), "output_norm")
+    h = parts.norm(x.value(), norm)
     parts.head(h, matrix=f"{p}.shared_head_head.weight")
     return hidden_beside(parts.finish())
