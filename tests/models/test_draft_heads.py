@@ -34,6 +34,7 @@ MODELS: dict[str, Case] = {
     "qwen35moe": with_block(CASES["qwen35moe"]),
     "qwen35-own": with_block(CASES["qwen35"], own=True),
     "qwen3next": with_block(CASES["qwen3next"]),
+    "glm4": with_block(CASES["glm4"]),
     "glm4moe": CASES["glm4moe-mtp"],
     "deepseek2": with_block(CASES["deepseek2"]),
     "mimo2": with_block(CASES["mimo2"]),
@@ -43,7 +44,7 @@ MODELS: dict[str, Case] = {
     "bailingmoe2": CASES["bailingmoe2"],
     "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=1, norm="layer_output_norm"),
 }
-LEFT_OUT = {"exaone-moe": with_block(CASES["exaone-moe"])}
+LEFT_OUT = {name: with_block(CASES[name]) for name in ("exaone-moe", "exaone4-windows")}
 """Models whose block is known and not run."""
 TOKENS = random_tokens(3, 21, N_VOCAB - 2)
 RIGHT, NOTICED = 2e-3, 0.03
@@ -173,7 +174,7 @@ def test_parts_of_blocks_are_refused(folder: Path) -> None:
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
 
 
-@pytest.mark.parametrize("name", [*LEFT_OUT, "bailingmoe3"])
+@pytest.mark.parametrize("name", soon(("exaone-moe", "bailingmoe3"), [*LEFT_OUT, "bailingmoe3", "glm4", "glm-dsa"]))
 def test_a_block_that_is_left_out(name: str, folder: Path) -> None:
     """The model's logits are those of the formulas, with a block that is known behind its own."""
     case = write_case(folder / f"{name}-left.gguf", LEFT_OUT.get(name) or MODELS[name])

@@ -36,6 +36,7 @@ GREEDY = SamplingParams(temperature=0.0)
 CASES_WITH_BLOCKS = {
     "copy": with_block(CASES["qwen35"]),
     "qwen35": with_block(CASES["qwen35"]),
+    "glm4": with_block(CASES["glm4"]),
     "glm4moe": with_block(CASES["glm4moe"]),
     "deepseek32": with_block(CASES["deepseek32"]),
     "glm-dsa": with_block(CASES["glm-dsa"]),
@@ -53,6 +54,8 @@ def written(path: Path, case: Case, noise: float) -> Made:
     norms = ("output_norm", f"{p}nextn.enorm", f"{p}nextn.shared_head_norm", f"{p}layer_output_norm")
     given = {f"{name}.weight": [1.0] * 64 for name in norms if f"{name}.weight" in case.shapes}
     given |= {f"{p}nextn.eh_proj.weight": copy.tolist()}
+    if f"{p}post_ffw_norm.weight" in case.shapes:  # norms behind both branches
+        given |= {name: [noise] * 64 for name in case.shapes if "post_" in name}
     sizes = dict.fromkeys(("attn_output", "ffn_down", "ssm_out"), noise)
     return write_case(path, replace(case, given={**case.given, **given}, sizes=sizes))
 

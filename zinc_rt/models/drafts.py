@@ -31,6 +31,7 @@ _EVERY: Final = (
 GROUPED: Final = (
     "post_attention_norm",
     "ffn_norm",
+    "post_ffw_norm",
     "layer_output_norm",
     "attn_k",
     "attn_v",

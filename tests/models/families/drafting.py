@@ -15,6 +15,7 @@ BLOCKS: dict[str, Callable[[Net, np.ndarray, str], np.ndarray]] = {
     "qwen35": qwen35.draft_block,
     "qwen35moe": qwen35.draft_block,
     "qwen3next": qwen35.draft_block,
+    "glm4": glm.glm4_block,
     "glm4moe": glm.draft_block,
     "deepseek2": deepseek2.draft_block,
     "deepseek32": deepseek2.draft_block,
