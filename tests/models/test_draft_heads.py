@@ -42,7 +42,8 @@ MODELS: dict[str, Case] = {
     "deepseek32": with_block(CASES["deepseek32"]),
     "glm-dsa": with_block(CASES["glm-dsa"]),
     "bailingmoe2": CASES["bailingmoe2"],
-    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=1, norm="layer_output_norm"),
+    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=[1], norm="layer_output_norm"),
+    "nemotron_h_moe": with_block(CASES["nemotron_h_moe-latent"], like=[2, 4], more=["post_attention_norm"]),
 }
 LEFT_OUT = {name: with_block(CASES[name]) for name in ("exaone-moe", "exaone4-windows")}
 """Models whose block is known and not run."""

@@ -41,7 +41,8 @@ CASES_WITH_BLOCKS = {
     "deepseek32": with_block(CASES["deepseek32"]),
     "glm-dsa": with_block(CASES["glm-dsa"]),
     "bailingmoe2": CASES["bailingmoe2"],
-    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=1, norm="layer_output_norm"),
+    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=[1], norm="layer_output_norm"),
+    "nemotron_h_moe": with_block(CASES["nemotron_h_moe-latent"], like=[2, 4], more=["post_attention_norm"]),
 }
 
 
@@ -189,13 +190,15 @@ def test_a_draft_does_not_depend_on_the_past(name: str, models: dict[str, Path])
     """
     for (file, engine), (again, other) in zip(opened(models[name]), opened(models[name], 96), strict=True):
         loop = Loop(engine, open_head(engine, file, MOST, 0), np.random.default_rng(2))
-        talk(loop, 0 if name in ("qwen35", "bailingmoe3") else 32)  # they have no copy of their state there
+        recurrent = name in ("qwen35", "bailingmoe3", "nemotron_h_moe")
+        talk(loop, 0 if recurrent else 32)  # they have no copy of their state there
         assert 5 < loop.right < sum(len(draft) for _, draft in loop.drafts) - 5
         found = define_draft_head(again)
         assert found is not None
         anew = Anew(other, DraftHead(other, again, found, MOST))
         for tokens, draft in loop.drafts:
-            assert list(draft) == anew.draft(tokens, len(draft))
+            if draft or not recurrent:  # none where the copy of a state lies too far back
+                assert list(draft) == anew.draft(tokens, len(draft))
 
 
 @pytest.fixture(scope="module")
