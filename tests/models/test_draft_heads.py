@@ -121,7 +121,10 @@ def bits(x: np.ndarray) -> np.ndarray:
         (Device.cpu, "qwen35", "F32"),
         pytest.param(Device.cpu, "glm4moe", "Q8_0", marks=pytest.mark.slow),
         pytest.param(Device.cpu, "deepseek2", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.cpu, "bailingmoe3", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.cpu, "nemotron_h_moe", "Q8_0", marks=pytest.mark.slow),
         pytest.param(Device.emu, "qwen35", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.emu, "nemotron_h_moe", "F32", marks=pytest.mark.slow),
         pytest.param(Device.emu, "glm4moe", "F32", marks=pytest.mark.slow),
     ],
 )
