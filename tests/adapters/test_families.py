@@ -22,7 +22,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 
 USE = (AdapterUse(0, 1.0),)
-SOON = ("qwen3moe", "qwen35", "gemma4", "lfm2", "deepseek2")
+SOON = ("qwen3moe", "qwen35", "gemma4", "lfm2", "deepseek2", "deepseek4")
 """Kinds of matrices that adapters change; `test_adapters.py` has dense layers. The others are slow tests."""
 GPU_SOON: set[str] = set()
 

@@ -31,15 +31,15 @@ def tokenizer(marks: tuple[str, ...], control: bool = True) -> Tokenizer:
 
 def marks_of(dialect: Dialect) -> tuple[str, ...]:
     """The marks that are tokens of the family's vocabularies."""
-    if dialect.harmony:
-        return HARMONY
-    return tuple(mark for mark in dict.fromkeys(dialect.marks) if "\n" not in mark and "thought" not in mark)
+    own = () if dialect.messages is None else dialect.messages.marks
+    return own + tuple(mark for mark in dict.fromkeys(dialect.marks) if "\n" not in mark and "thought" not in mark)
 
 
 @cache
 def vocabulary(dialect: Dialect, as_tokens: bool = True) -> GrammarVocabulary:
     """The vocabulary for a family; without its marks as tokens, they are written in letters."""
-    return GrammarVocabulary(tokenizer(marks_of(dialect) if as_tokens or dialect.harmony else ()))
+    always = () if dialect.messages is None else dialect.messages.marks
+    return GrammarVocabulary(tokenizer(marks_of(dialect) if as_tokens else always))
 
 
 def tool(

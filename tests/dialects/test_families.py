@@ -6,7 +6,7 @@ import pytest
 
 from tests.dialects.models import BY_NAME, CALLERS, HARMONY, marks_of, tokenizer
 from tests.text.templates import CHATML, LLAMA3, MISTRAL, QWEN3
-from zinc_rt.dialects.families import FAMILIES, dialect_of
+from zinc_rt.dialects.families import FAMILIES, GPT_OSS, dialect_of
 from zinc_rt.dialects.record import ThinkingState
 from zinc_rt.grammar.vocabulary import MARK
 
@@ -29,6 +29,7 @@ WORDS = {
     "gemma-4": "{{ tools }}<|tool_call>call:",
     "functiongemma": "{{ tools }}<start_function_call>call:",
     "harmony": "{{ tools }}<|start|>",
+    "muse-glimmer": "{{ tools }}<atem:function_calls>",
     "phi4": "{{ tools }}<|tool_call|>[]<|/tool_call|>",
     "granite-3": "{{ tools }}<|tool_call|>",
     "deepseek": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>",
@@ -74,7 +75,7 @@ def test_templates_of_the_tests() -> None:
     assert dialect_of(tokenizer(("<|python_tag|>",)), LLAMA3 + "{{ tools }}").name == "llama3"
     for template in (CHATML, MISTRAL, LLAMA3, "", None):
         assert dialect_of(tokenizer(()), template).calls is None
-    assert dialect_of(tokenizer(HARMONY), None).harmony
+    assert dialect_of(tokenizer(HARMONY), None) is GPT_OSS
 
 
 def test_smollm3() -> None:
@@ -100,4 +101,5 @@ def test_smollm3() -> None:
 def test_where_a_prompt_leaves_the_model(end: str, expected: ThinkingState) -> None:
     assert dialect_of(tokenizer(()), QWEN3).thinking(end) is expected
     assert BY_NAME["plain"].thinking(end) is ThinkingState.off
-    assert BY_NAME["harmony"].thinking(end) is ThinkingState.possible
+    for name in ("harmony", "muse-glimmer"):
+        assert BY_NAME[name].thinking(end) is ThinkingState.possible

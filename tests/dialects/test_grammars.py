@@ -86,7 +86,7 @@ def test_whatever_is_admitted_parses_and_validates(name: str, mode: ChoiceMode, 
             found = read(dialect, ids, TOOLS, tokens)
             if mode is ChoiceMode.required or grammar.after:
                 assert found.tool_calls, tokens.tokenizer.decode(ids)
-                assert dialect.harmony or found.content is None
+                assert dialect.messages or found.content is None
             assert grammar is several or len(found.tool_calls) < 2
             n_calls += len(found.tool_calls)
             for call in found.tool_calls:
@@ -225,20 +225,22 @@ def test_content_in_a_form_and_calls_beside_it() -> None:
     ],
     ids=["object", "regex", "choice", "lark"],
 )
-@pytest.mark.parametrize("name", ["plain", "harmony"])
+@pytest.mark.parametrize("name", ["plain", "harmony", "muse-glimmer"])
 def test_forms_of_content(name: str, form: ResponseFormat, good: str, bad: str) -> None:
     dialect = BY_NAME[name]
     tokens = vocabulary(dialect)
     grammar = build_grammar(dialect, tokens, response_format=form, thinking=dialect.thinking(""))
-    heads = (
-        [
+    heads = {
+        "harmony": [
             "<|channel|>final<|message|>",
             "<|channel|>analysis<|message|>a {<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",
-        ]
-        if dialect.harmony
-        else [""]
-    )
-    for head in heads:
+        ],
+        "muse-glimmer": [
+            " to=user<|message|>",
+            " to=self<|message|>a {<|eom|><|start|>assistant to=user<|message|>",
+        ],
+    }
+    for head in heads.get(name, [""]):
         assert admits(grammar, tokens, head + good)
         assert not admits(grammar, tokens, head + bad)
 
@@ -262,6 +264,32 @@ def test_channels_of_gpt_oss() -> None:
             assert admits(must, tokens, head + each) is in_must
     assert not admits(auto, tokens, call.replace("now", "other"))
     assert not admits(auto, tokens, call.replace("{}", "[]"))
+
+
+def test_recipients_of_muse_glimmer() -> None:
+    dialect, tokens = BY_NAME["muse-glimmer"], vocabulary(BY_NAME["muse-glimmer"])
+    next_ = "<|eom|><|start|>assistant"
+    think, told, final = f" to=self<|message|>a{next_}", f" to=user<|message|>a{next_}", " to=user<|message|>text"
+    call = ' to=now<|message|><atem:function_calls>\n<atem:invoke name="now">\n</atem:invoke>\n</atem:function_calls>'
+    auto = build_grammar(dialect, tokens, TOOLS)
+    must = build_grammar(dialect, tokens, TOOLS, REQUIRED)
+    single = build_grammar(dialect, tokens, TOOLS, parallel=False)
+    formed = build_grammar(dialect, tokens, TOOLS, response_format=SCHEMA)
+    for head in ("", think, think + think):
+        assert admits(auto, tokens, head + final)
+        assert not admits(must, tokens, head + final)
+        for before in (head, head + told):
+            assert not admits(auto, tokens, before + "text")
+            for grammar in (auto, must, single):
+                assert admits(grammar, tokens, before + call)
+                assert admits(grammar, tokens, before + call + next_ + call) is (grammar is not single)
+        assert admits(formed, tokens, head + call)
+        assert admits(formed, tokens, head + ' to=user<|message|>{"a": 1}')
+        assert not admits(formed, tokens, head + told + call)
+    assert not admits(auto, tokens, call.replace("now", "other"))
+    assert not admits(auto, tokens, call.replace(' name="now"', ' name="weather"'))
+    with pytest.raises(GrammarError, match="'self' is no tool's"):
+        build_grammar(dialect, tokens, parse_tools([tool("self")]))
 
 
 @pytest.mark.parametrize("name", [dialect.name for dialect in CALLERS])
@@ -288,9 +316,9 @@ def test_keywords_that_cannot_be_obeyed_are_refused_where_a_tool_is_strict(name:
         "additionalProperties": False,
     }
     tools = parse_tools([tool("f", schema)])
-    grammar = build_grammar(dialect, tokens, tools, REQUIRED)
+    grammar = build_grammar(dialect, tokens, tools, REQUIRED, parallel=False)
     assert grammar is not None
-    found = read(dialect, walk(grammar, tokens, tokens.tokenizer, 1), tools, tokens)
+    found = read(dialect, walk(grammar, tokens, tokens.tokenizer, 2), tools, tokens)
     assert set(json.loads(found.tool_calls[0].arguments)["n"]) <= {1, 2}
     with pytest.raises(GrammarError, match=r"tools\[0\].*uniqueItems"):
         build_grammar(dialect, tokens, parse_tools([tool("f", schema, strict=True)]), REQUIRED)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.dialects.models import BY_NAME, TOOLS
-from tests.text.templates import CHATML, LLAMA3, QWEN3
+from tests.text.templates import CHATML, LLAMA3, MUSE, QWEN3
+from zinc_rt.dialects.deltas import ParsedAnswer
 from zinc_rt.dialects.messages import ChatRenderer, check_messages
+from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.text import ChatTemplate, ChatTemplateError
@@ -57,6 +60,7 @@ TALK: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def templates() -> Iterator[dict[str, ChatTemplate]]:
     sources = {"qwen3": QWEN3, "textual": TEXTUAL, "named": NAMED, "llama3": LLAMA3, "chatml": CHATML, "strict": STRICT}
+    sources["muse"] = MUSE
     made = {
         name: ChatTemplate({"default": text}, {"bos_token": "<s>", "eos_token": "</s>"}, None)
         for name, text in sources.items()
@@ -131,7 +135,13 @@ def test_a_template_that_refuses_roles_gets_them_in_another_order(templates: dic
 
 def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) -> None:
     said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There "}]
-    for name, dialect in (("qwen3", "hermes"), ("llama3", "llama3"), ("chatml", "plain"), ("strict", "plain")):
+    for name, dialect in (
+        ("qwen3", "hermes"),
+        ("llama3", "llama3"),
+        ("chatml", "plain"),
+        ("strict", "plain"),
+        ("muse", "muse-glimmer"),
+    ):
         text, thinking = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
         assert text.endswith("There "), name
         assert thinking is ThinkingState.continued
@@ -142,6 +152,52 @@ def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) ->
     with pytest.raises(ChatTemplateError, match="nothing continues it"):
         ChatRenderer(mute, BY_NAME["plain"]).render_messages(said)
     mute.close()
+
+
+WRITTEN_BY_MUSE = """\
+ to=self<|message|>I ask.<|eom|><|start|>assistant to=user<|message|>I look.<|eom|><|start|>assistant to=note.add\
+<|message|><atem:function_calls>
+<atem:invoke name="note.add">
+<atem:parameter name="code">aa-1</atem:parameter>
+<atem:parameter name="title">12</atem:parameter>
+<atem:parameter name="tags">["é", "</x>"]</atem:parameter>
+<atem:parameter name="at">{"x": 1.5, "y": null}</atem:parameter>
+</atem:invoke>
+</atem:function_calls><|eom|><|start|>assistant to=weather<|message|><atem:function_calls>
+<atem:invoke name="weather">
+<atem:parameter name="city"> a
+"b" </atem:parameter>
+<atem:parameter name="days">3</atem:parameter>
+<atem:parameter name="exact">true</atem:parameter>
+</atem:invoke>
+</atem:function_calls><|eom|><|start|>assistant to=now<|message|><atem:function_calls>
+<atem:invoke name="now">
+</atem:invoke>
+</atem:function_calls>"""
+"""As the model's own template writes it: texts as they are, all else as JSON."""
+
+
+def test_an_answer_in_messages_is_the_same_in_the_history(templates: dict[str, ChatTemplate]) -> None:
+    """Reasoning, text and calls, read from a stream in any pieces and rendered again with results behind them."""
+    renderer = ChatRenderer(templates["muse"], BY_NAME["muse-glimmer"])
+    for bound, n in product((False, True), (1, 2, 7, 10_000)):
+        parser = StreamParser(BY_NAME["muse-glimmer"], TOOLS, bound=bound)
+        pieces = [WRITTEN_BY_MUSE[at : at + n] for at in range(0, len(WRITTEN_BY_MUSE), n)]
+        found = ParsedAnswer.join([delta for piece in pieces for delta in parser.add(piece)] + parser.finish())
+        assert (found.content, found.reasoning) == ("I look.", "I ask.")
+        assert [(call.name, json.loads(call.arguments)) for call in found.tool_calls] == [
+            ("note.add", {"code": "aa-1", "title": "12", "tags": ["é", "</x>"], "at": {"x": 1.5, "y": None}}),
+            ("weather", {"city": ' a\n"b" ', "days": 3, "exact": True}),
+            ("now", {}),
+        ]
+    said = {"role": "assistant", "content": found.content, **found.marks()}
+    results = [{"role": "tool", "tool_call_id": made.id, "content": made.name} for made in found.tool_calls]
+    text, thinking = renderer.render_messages([TALK[1], said, *results], TOOLS)
+    output = '<|start|>tool {0}<|message|><tool_output name="{0}">\n{0}\n</tool_output><|eot|>'
+    outputs = "".join(output.format(made.name) for made in found.tool_calls)
+    begin = "<s><|start|>user<|message|>Weather?<|eot|><|start|>assistant"
+    assert text == f"{begin}{WRITTEN_BY_MUSE}<|eot|>{outputs}<|start|>assistant"
+    assert thinking is ThinkingState.possible
 
 
 def text_part(**changes: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dialects.models import BY_NAME, CALLERS, HARMONY, TOOLS, pretty
+from tests.dialects.models import BY_NAME, CALLERS, TOOLS, pretty
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ParsedAnswer, ReasoningDelta
 from zinc_rt.dialects.families import FAMILIES
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect, ThinkingState
+from zinc_rt.text.harmony import ATEM, HARMONY, MessageFormat
 
 ARGUMENTS = {"city": "Zürich", "unit": "C"}
 WEATHER = pretty(ARGUMENTS)
@@ -56,6 +57,16 @@ def calls(found: ParsedAnswer) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in found.tool_calls]
 
 
+def said(format: MessageFormat) -> str:
+    """What begins a message to the user."""
+    return "".join(format.head(format.answers)) + "<|message|>"
+
+
+def next_of(dialect: Dialect) -> str:
+    """What stands between two messages, "" where an answer is one text."""
+    return "" if dialect.messages is None else f"{dialect.messages.ends[0]}<|start|>assistant"
+
+
 D = "\uff5c"
 WRITTEN = {
     "hermes": f'<tool_call>\n{{"name": "weather", "arguments": {WEATHER}}}\n</tool_call>',
@@ -81,6 +92,9 @@ WRITTEN = {
     "functiongemma": "<start_function_call>call:weather{city:<escape>Zürich<escape>,unit:<escape>C<escape>}"
     "<end_function_call>",
     "harmony": f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{WEATHER}",
+    "muse-glimmer": ' to=weather<|message|><atem:function_calls>\n<atem:invoke name="weather">\n'
+    '<atem:parameter name="city">Zürich</atem:parameter>\n<atem:parameter name="unit">C</atem:parameter>\n'
+    "</atem:invoke>\n</atem:function_calls>",
     "phi4": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]<|/tool_call|>',
     "granite-3": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]',
     "deepseek": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>weather<{D}tool▁sep{D}>{WEATHER}"
@@ -160,7 +174,7 @@ PIECEWISE = {
     "seed": ['{"city": "Zürich"', ', "unit": "C"', "}"],
     **{
         name: ['{"city": "Zürich"', ', "unit": "C"', "}"]
-        for name in ("minimax-m2", "glm", "glm-4.7", "deepseek-v3.2", "deepseek-v4")
+        for name in ("minimax-m2", "muse-glimmer", "glm", "glm-4.7", "deepseek-v3.2", "deepseek-v4")
     },
     "gemma-4": ['{"city": "Zürich"', ', "unit": "C"}'],
     "functiongemma": ['{"city": "Zürich"', ', "unit": "C"}'],
@@ -255,7 +269,7 @@ def test_a_call_that_is_cut_off_is_text_or_whole(name: str) -> None:
         if found.tool_calls:
             assert calls(found) == [("weather", WEATHER)]
             assert found.content is None
-        elif dialect.harmony:  # headers are no text, unless they are cut in the middle of a mark
+        elif dialect.messages is not None:  # headers are no text, unless they are cut in the middle of a mark
             left = iter(text[:end])
             assert all(character in left for character in found.content or "")
         else:
@@ -265,7 +279,7 @@ def test_a_call_that_is_cut_off_is_text_or_whole(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in WRITTEN if name != "llama3"])
 def test_text_before_a_call_is_told_at_once(name: str) -> None:
     dialect = BY_NAME[name]
-    text = "<|channel|>final<|message|>I look.<|end|><|start|>assistant" if dialect.harmony else "I look.\n\n"
+    text = "I look.\n\n" if dialect.messages is None else f"{said(dialect.messages)}I look.{next_of(dialect)}"
     parser = StreamParser(dialect, TOOLS)
     deltas = parser.add(text)
     assert deltas == [ContentDelta("I look.")]
@@ -282,6 +296,7 @@ def test_text_before_a_call_is_told_at_once(name: str) -> None:
 @pytest.mark.parametrize("between", ["", "\n"])
 def test_several_calls(name: str, between: str) -> None:
     dialect, text = BY_NAME[name], WRITTEN[name]
+    between += next_of(dialect)
     found = answer(dialect, *(text + between + text + "\n"))
     assert (found.content, calls(found)) == (None, [("weather", WEATHER)] * 2)
     first, second = found.tool_calls
@@ -302,7 +317,7 @@ def test_without_tools_marks_are_text(name: str) -> None:
     dialect, text = BY_NAME[name], WRITTEN[name]
     found = answer(dialect, text, tools=False)
     assert found.tool_calls == ()
-    assert found.content == (WEATHER if dialect.harmony else text)
+    assert found.content == (text if dialect.messages is None else text.partition("<|message|>")[2])
 
 
 QUOTED = {"code": "aa-1", "title": "</x>", "tags": ['</tool_call>"', "\\{["], "at": {"x": -1.5e9, "y": None}}
@@ -438,7 +453,7 @@ def test_text_is_told_as_it_comes() -> None:
 PIECES = sorted(
     {
         *(mark for dialect in FAMILIES for mark in dialect.marks),
-        *HARMONY,
+        *HARMONY.marks, *ATEM.marks, " to=weather", " to=self", " to=user",
         *WRITTEN.values(),
         "<think>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>", "\n", " ", "{",
         "}", "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n",
@@ -460,7 +475,7 @@ PIECES = sorted(
 def test_the_cuts_of_any_stream_do_not_matter(
     name: str, pieces: list[str], cuts: list[int], thinking: ThinkingState, tools: bool, bound: bool
 ) -> None:
-    dialect = BY_NAME[name] if BY_NAME[name].harmony else thoughtful(BY_NAME[name])
+    dialect = BY_NAME[name] if BY_NAME[name].messages else thoughtful(BY_NAME[name])
     text = "".join(pieces)
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     whole = answer(dialect, text, thinking=thinking, tools=tools, bound=bound)
@@ -472,7 +487,7 @@ def test_the_cuts_of_any_stream_do_not_matter(
         told = [delta.index for delta in deltas if isinstance(delta, CallDelta)]
         assert told == sorted(told)
     told = (whole.reasoning or "") + (whole.content or "")
-    if not whole.tool_calls and not dialect.harmony:
+    if not whole.tool_calls and dialect.messages is None:
         assert kept(told) in (kept(text), kept(without_think(dialect, text, thinking)))
 
 
@@ -495,6 +510,6 @@ def without_think(dialect: Dialect, text: str, thinking: ThinkingState) -> str:
 @pytest.mark.parametrize("dialect", [*BY_NAME.values(), thoughtful(BY_NAME["hermes"])], ids=lambda d: d.name)
 def test_a_continued_answer_begins_with_content(dialect: Dialect) -> None:
     parser = StreamParser(dialect, thinking=ThinkingState.continued)
-    end = "<|end|>" if dialect.harmony else ""
+    end = "" if dialect.messages is None else dialect.messages.ends[0]
     whole = ParsedAnswer.join([*parser.add(" a fox. "), *parser.add("The end." + end), *parser.finish()])
     assert (whole.content, whole.reasoning) == (" a fox. The end.", None)

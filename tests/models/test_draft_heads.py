@@ -34,12 +34,18 @@ MODELS: dict[str, Case] = {
     "qwen35moe": with_block(CASES["qwen35moe"]),
     "qwen35-own": with_block(CASES["qwen35"], own=True),
     "qwen3next": with_block(CASES["qwen3next"]),
+    "glm4": with_block(CASES["glm4"]),
     "glm4moe": CASES["glm4moe-mtp"],
     "deepseek2": with_block(CASES["deepseek2"]),
     "mimo2": with_block(CASES["mimo2"]),
     "step35": with_block(CASES["step35"]),
+    "deepseek32": with_block(CASES["deepseek32"]),
+    "glm-dsa": with_block(CASES["glm-dsa"]),
+    "bailingmoe2": CASES["bailingmoe2"],
+    "bailingmoe3": with_block(CASES["bailingmoe3-limits"], like=[1], norm="layer_output_norm"),
+    "nemotron_h_moe": with_block(CASES["nemotron_h_moe-latent"], like=[2, 4], more=["post_attention_norm"]),
 }
-LEFT_OUT = {"exaone-moe": with_block(CASES["exaone-moe"]), "bailingmoe2": CASES["bailingmoe2"]}
+LEFT_OUT = {name: with_block(CASES[name]) for name in ("exaone-moe", "exaone4-windows")}
 """Models whose block is known and not run."""
 TOKENS = random_tokens(3, 21, N_VOCAB - 2)
 RIGHT, NOTICED = 2e-3, 0.03
@@ -82,7 +88,7 @@ def run(engine: Engine, head: DraftHead, cuts: list[int]) -> tuple[np.ndarray, n
     return hidden, np.concatenate(states), np.concatenate(logits)
 
 
-KINDS = ("qwen35", "qwen35-own", "qwen3next", "deepseek2", "step35")
+KINDS = ("qwen35", "qwen35-own", "qwen3next", "deepseek32", "step35", "bailingmoe3")
 
 
 @pytest.mark.parametrize("name", soon(KINDS, MODELS))
@@ -115,7 +121,10 @@ def bits(x: np.ndarray) -> np.ndarray:
         (Device.cpu, "qwen35", "F32"),
         pytest.param(Device.cpu, "glm4moe", "Q8_0", marks=pytest.mark.slow),
         pytest.param(Device.cpu, "deepseek2", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.cpu, "bailingmoe3", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.cpu, "nemotron_h_moe", "Q8_0", marks=pytest.mark.slow),
         pytest.param(Device.emu, "qwen35", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.emu, "nemotron_h_moe", "F32", marks=pytest.mark.slow),
         pytest.param(Device.emu, "glm4moe", "F32", marks=pytest.mark.slow),
     ],
 )
@@ -169,12 +178,12 @@ def test_parts_of_blocks_are_refused(folder: Path) -> None:
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", soon(("exaone-moe", "bailingmoe3"), [*LEFT_OUT, "bailingmoe3", "glm4", "glm-dsa"]))
 def test_a_block_that_is_left_out(name: str, folder: Path) -> None:
-    """The model's logits are those of the formulas, and there is no head."""
-    case = write_case(folder / f"{name}-left.gguf", LEFT_OUT[name])
+    """The model's logits are those of the formulas, with a block that is known behind its own."""
+    case = write_case(folder / f"{name}-left.gguf", LEFT_OUT.get(name) or MODELS[name])
     with GGUFFile.open(case.path) as file:
-        assert define_draft_head(file) is None
+        assert (define_draft_head(file) is None) is (name in LEFT_OUT)
     assert error(logits_of(case.path, TOKENS, kernels="reference"), Net(case).logits(TOKENS)) < RIGHT
 
 

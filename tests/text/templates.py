@@ -111,3 +111,34 @@ MISTRAL = """\
 {% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}\
 {% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token }}\
 {% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}"""
+
+MUSE = """\
+{{- bos_token }}
+{%- for message in messages %}
+    {%- set next = '<|eom|>' if not loop.last and messages[loop.index0 + 1].role == message.role else '<|eot|>' %}
+    {%- if message.role == 'tool' %}
+        {{- '<|start|>tool ' ~ message.name ~ '<|message|><tool_output name="' ~ message.name ~ '">\\n' }}
+        {{- message.content ~ '\\n</tool_output><|eot|>' }}
+    {%- elif message.role != 'assistant' %}
+        {{- '<|start|>' ~ message.role ~ '<|message|>' ~ message.content ~ '<|eot|>' }}
+    {%- else %}
+        {%- if message.reasoning_content %}
+            {{- '<|start|>assistant to=self<|message|>' ~ message.reasoning_content ~ '<|eom|>' }}
+        {%- endif %}
+        {%- for call in message.tool_calls or [] %}
+            {{- '<|start|>assistant to=' ~ call.function.name ~ '<|message|>' }}
+            {{- '<atem:function_calls>\\n<atem:invoke name="' ~ call.function.name ~ '">\\n' }}
+            {%- for key, value in call.function.arguments.items() %}
+                {{- '<atem:parameter name="' ~ key ~ '">' }}
+                {{- value if value is string else value | tojson }}{{- '</atem:parameter>\\n' }}
+            {%- endfor %}
+            {{- '</atem:invoke>\\n</atem:function_calls>' ~ (next if loop.last else '<|eom|>') }}
+        {%- else %}
+            {{- '<|start|>assistant to=user<|message|>' ~ message.content }}
+            {{- '<|eom|>' if message.end_turn is false else '<|eot|>' }}
+        {%- endfor %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}
+{#- tools #}
+"""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import soon
 from tests.text.vocabularies import bpe, bpe_metadata
 from zinc_rt.text import Tokenizer
-from zinc_rt.text.harmony import Channel, Delta, Harmony, speaks_harmony
+from zinc_rt.text.harmony import ATEM, HARMONY, Channel, Delta, Harmony, MessageFormat
 
 R, C, T = Channel.REASONING, Channel.CONTENT, Channel.TOOL_CALL
 Message = tuple[Channel, str | None, str]
@@ -28,8 +28,8 @@ def joined(deltas: list[Delta]) -> list[Message]:
     return list(messages.values())
 
 
-def divided(*pieces: str) -> list[Message]:
-    parser = Harmony()
+def divided(*pieces: str, format: MessageFormat = HARMONY) -> list[Message]:
+    parser = Harmony(format)
     return joined([delta for piece in pieces for delta in parser.add(piece)] + parser.finish())
 
 
@@ -74,30 +74,59 @@ ANSWERS: list[tuple[str, list[Message]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "messages"), ANSWERS)
-def test_messages_however_the_stream_is_cut(answer: str, messages: list[Message]) -> None:
-    assert divided(answer) == messages
-    assert divided(*answer) == messages
+BY_RECIPIENT: list[tuple[str, list[Message]]] = [
+    (
+        " to=self<|message|>Hm.\nYes.<|eom|><|start|>assistant to=user<|message|>42<|eot|>",
+        [(R, None, "Hm.\nYes."), (C, None, "42")],
+    ),
+    (
+        " to=user<|message|>I look.<|eom|><|start|>assistant to=a.b<|message|><x>\n<|eom|>"
+        "<|start|>assistant to=c<|message|>",
+        [(C, None, "I look."), (T, "a.b", "<x>\n"), (T, "c", "")],
+    ),
+    (" to=self<|message|>Cut <|eo", [(R, None, "Cut <|eo")]),
+    (" to=self<|message|>a<|eom|><|start|>assistant", [(R, None, "a")]),
+    ("<|message|>no recipient<|eot|>", [(C, None, "no recipient")]),
+    ("Hello to=self", [(C, None, "Hello to=self")]),
+    (" to=self and others<|message|>a", [(C, None, " to=self and others<|message|>a")]),
+    ("<|channel|>final", [(C, None, "<|channel|>final")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "answer", "messages"),
+    [(HARMONY, *each) for each in ANSWERS] + [(ATEM, *each) for each in BY_RECIPIENT],
+)
+def test_messages_however_the_stream_is_cut(format: MessageFormat, answer: str, messages: list[Message]) -> None:
+    assert divided(answer, format=format) == messages
+    assert divided(*answer, format=format) == messages
     for at in range(len(answer)):
-        assert divided(answer[:at], answer[at:]) == messages
+        assert divided(answer[:at], answer[at:], format=format) == messages
 
 
 _PIECES = st.sampled_from(
-    ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|", "<", "|>",
-     "assistant", "analysis", "final", "commentary", " to=functions.f", " ", "\n", "json", "text, and more", "{}", "é"]
+    [*HARMONY.marks, *ATEM.ends, "<|", "<", "|>",
+     "assistant", "analysis", "final", "commentary", " to=functions.f", " to=self", " to=user",
+     " ", "\n", "json", "text, and more", "{}", "é"]
 ) | st.text(max_size=3)  # fmt: skip
 
 
-@given(pieces=st.lists(_PIECES, max_size=14), cuts=st.lists(st.integers(0, 200), max_size=6))
-@example(pieces=["<|channel|>final", " " * 240, "<|message|>", "a"], cuts=[])
-@example(pieces=["<|channel|>final", " " * 241, "<|message|>", "a"], cuts=[])
+@given(
+    format=st.sampled_from([HARMONY, ATEM]),
+    pieces=st.lists(_PIECES, max_size=14),
+    cuts=st.lists(st.integers(0, 200), max_size=6),
+)
+@example(format=HARMONY, pieces=["<|channel|>final", " " * 240, "<|message|>", "a"], cuts=[])
+@example(format=HARMONY, pieces=["<|channel|>final", " " * 241, "<|message|>", "a"], cuts=[])
 @settings(max_examples=120, deadline=None)
-def test_any_stream_is_divided_and_the_cuts_do_not_matter(pieces: list[str], cuts: list[int]) -> None:
+def test_any_stream_is_divided_and_the_cuts_do_not_matter(
+    format: MessageFormat, pieces: list[str], cuts: list[int]
+) -> None:
     answer = "".join(pieces)
     borders = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
-    expected = divided(answer)
-    assert divided(*(answer[a:b] for a, b in pairwise(borders))) == expected
-    assert divided(*answer) == expected
+    expected = divided(answer, format=format)
+    assert divided(*(answer[a:b] for a, b in pairwise(borders)), format=format) == expected
+    assert divided(*answer, format=format) == expected
     left = iter(answer)
     assert all(character in left for _, _, text in expected for character in text)  # in order, nothing made up
 
@@ -126,14 +155,18 @@ def test_time_grows_with_the_text(unit: str) -> None:
     assert time.process_time() - started < 1.5
 
 
-def test_models_that_speak_it() -> None:
-    assert not speaks_harmony(bpe())
-    marks = ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"]
-    tokens = [*bpe_metadata()["tokenizer.ggml.tokens"], *marks]
-    types = [*bpe_metadata()["tokenizer.ggml.token_type"], *[3] * len(marks)]
-    tokenizer = Tokenizer.from_metadata(bpe_metadata(tokens=tokens, token_type=types))
-    assert speaks_harmony(tokenizer)
-    assert not {tokenizer.token_id(mark) for mark in marks[:5]} & tokenizer.stop_ids
-    assert {tokenizer.token_id(mark) for mark in marks[5:]} <= tokenizer.stop_ids
-    ids = tokenizer.encode("<|channel|>final<|message|>a<|end|>", add_special=False)
-    assert tokenizer.decode(ids, skip_special=True) == "<|channel|>final<|message|>a<|end|>"
+@pytest.mark.parametrize("format", [HARMONY, ATEM])
+def test_models_that_speak_it(format: MessageFormat) -> None:
+    """The mark between messages ends no answer, also where the file says so, and is shown."""
+    assert not format.spoken(bpe())
+    n_tokens = len(bpe_metadata()["tokenizer.ggml.tokens"])
+    tokens = [*bpe_metadata()["tokenizer.ggml.tokens"], *format.marks]
+    types = [*bpe_metadata()["tokenizer.ggml.token_type"], *[3] * len(format.marks)]
+    ends = [n_tokens + format.marks.index(end) for end in format.ends]
+    named = {"eom_token_id": ends[0], "eot_token_id": ends[1]}
+    tokenizer = Tokenizer.from_metadata(bpe_metadata(tokens=tokens, token_type=types, **named))
+    assert format.spoken(tokenizer)
+    assert set(range(n_tokens, len(tokens))) & tokenizer.stop_ids == set(ends[1:])
+    text = f"{''.join(format.head(format.answers))}<|message|>a{format.ends[0]}"
+    ids = tokenizer.encode(text, add_special=False)
+    assert tokenizer.decode(ids, skip_special=True) == text

@@ -75,7 +75,7 @@ def grouped(found: Sequence[tuple[AdapterTarget, Part]], rooms: Mapping[str, int
     by_rows: dict[tuple[object, ...], list[tuple[AdapterTarget, Part]]] = {}
     for target, part in found:
         node = target.node
-        alike = node.op if node.op is Op.MATMUL else node.id  # other operations read rows in ways of their own
+        alike = None if node.op is Op.MATMUL else node.id  # other operations read rows in ways of their own
         by_rows.setdefault((node.inputs[0], alike), []).append((target, part))
     groups, number = list[PairGroup](), 0
     for members in by_rows.values():

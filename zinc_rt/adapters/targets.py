@@ -52,7 +52,7 @@ class AdapterTarget:
 class Part:
     """The rows of a tensor that one matrix of the graph has, and the columns: part `column` of `columns` equal ones.
 
-    rows: i64[n_out], of one expert.
+    rows: i64[n_out], of one expert; i64[groups, n_out] where groups of a product's columns have each their own rows.
     """
 
     tensor: str
@@ -94,8 +94,10 @@ def part_of(definition: ModelDefinition, file: GGUFFile, weight: int) -> Part | 
     if len(column) != 1:
         return None
     rows = rows // first.cut
-    if n_experts > 1:  # rows count through all experts; each has the same ones
-        rows = rows.reshape(n_experts, -1)[0]
+    if n_experts > 1:
+        rows = rows.reshape(n_experts, -1)
+        if len(file.tensors[first.tensor].shape) > 2:  # rows count through all experts; each has the same ones
+            rows = rows[0]
     return Part(first.tensor, rows, column.pop(), first.cut)
 
 

@@ -34,10 +34,10 @@ class AnswerScreen:
         """The answer proper, for the conversation."""
         self.reasoning = ""
         """What the model marked as such."""
-        self.marked = dialect.harmony or dialect.think is not None
+        self.marked = dialect.reasons
         """Whether the model marks what is reasoning."""
         # Calls that nobody offered are content to the dialect; here they are told.
-        self._harmony = Harmony() if dialect.harmony else None
+        self._harmony = None if dialect.messages is None else Harmony(dialect.messages)
         self._stops = StopMatcher(stop)
         self._shows, self._shows_reasoning = shows, reasoning and shows
         self._thinking = False  # the last thing shown is reasoning, without a line end

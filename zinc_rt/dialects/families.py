@@ -12,7 +12,7 @@ from zinc_rt.dialects.forms.python_calls import PythonCalls
 from zinc_rt.dialects.forms.tagged import TaggedCalls
 from zinc_rt.dialects.forms.telling import CallShape
 from zinc_rt.dialects.record import Dialect
-from zinc_rt.text.harmony import speaks_harmony
+from zinc_rt.text.harmony import ATEM, HARMONY
 
 if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
@@ -35,7 +35,19 @@ GEMMA4: Final = Dialect(
     "gemma-4", GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>'), think=("<|channel>thought", "<channel|>")
 )
 FUNCTION_GEMMA: Final = Dialect("functiongemma", GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>"))
-GPT_OSS: Final = Dialect("harmony", harmony=True, parallel=False)
+GPT_OSS: Final = Dialect("harmony", messages=HARMONY, parallel=False)
+MUSE: Final = Dialect(
+    "muse-glimmer",
+    TaggedCalls(
+        "<atem:function_calls>",
+        "</atem:function_calls>",
+        function=('<atem:invoke name="', '">', "</atem:invoke>"),
+        parameter=('<atem:parameter name="', '">', "</atem:parameter>"),
+        lines=False,
+        section=True,
+    ),
+    messages=ATEM,
+)
 PHI4: Final = Dialect("phi4", JsonCalls("<|tool_call|>", "<|/tool_call|>", listed=True))
 GRANITE: Final = Dialect("granite-3", JsonCalls("<|tool_call|>", listed=True))
 DEEPSEEK: Final = Dialect(
@@ -137,7 +149,7 @@ HUNYUAN: Final = Dialect("hunyuan", JsonCalls("<tool_calls>", "</tool_calls>", l
 FAMILIES: Final = (
     PLAIN, HERMES, QWEN3_CODER, SEED, MINIMAX, NEMOTRON, KIMI, COMMAND, APERTUS, LFM2, HUNYUAN,
     LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4,
-    FUNCTION_GEMMA, GPT_OSS, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1, DEEPSEEK_V32, DEEPSEEK_V4, GLM, GLM_TIGHT,
+    FUNCTION_GEMMA, GPT_OSS, MUSE, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1, DEEPSEEK_V32, DEEPSEEK_V4, GLM, GLM_TIGHT,
 )  # fmt: skip
 
 _THINKING: Final = (
@@ -155,8 +167,9 @@ def dialect_of(tokenizer: Tokenizer, template: str | None) -> Dialect:
     A model whose template takes no tools makes no calls. Marks of reasoning are those that the template or, as a token,
     the vocabulary has.
     """
-    if speaks_harmony(tokenizer):
-        return GPT_OSS
+    for family in (GPT_OSS, MUSE):
+        if family.messages is not None and family.messages.spoken(tokenizer):
+            return family
     text = template or ""
     family = _by_calls(tokenizer, text) if "tools" in text else PLAIN
     if family.think is not None:

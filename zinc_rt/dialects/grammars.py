@@ -16,6 +16,7 @@ from zinc_rt.scheduler.messages import Grammar
 
 if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
+    from zinc_rt.text.harmony import MessageFormat
 
 _NO_BRACE: Final = r"/[^{ \n\r\t](?s:.*)/"
 """Text that does not look like a call, which is a JSON object without a mark."""
@@ -56,7 +57,7 @@ def build_grammar(
 
     def make(tools: Sequence[Tool]) -> Grammar:
         plan = _Plan(vocabulary, dialect, tools, must, several, form, thinking)
-        return plan.channels() if dialect.harmony else plan.marked()
+        return plan.marked() if dialect.messages is None else plan.channels(dialect.messages)
 
     grammar = make(offered)
     try:
@@ -174,25 +175,39 @@ class _Plan:
             case _:
                 return lark.nested(_form_text(form))
 
-    def channels(self) -> Grammar:
-        """For Harmony: messages, of which the last is a call or the answer."""
+    def channels(self, format: MessageFormat) -> Grammar:
+        """For answers in messages, of which the last ones are calls, or the last one is the answer."""
         lark, mark = self.lark, self.lark.mark
-        channel, message, json = mark("<|channel|>"), mark("<|message|>"), f'{mark("<|constrain|>")} "json"'
-        next_ = f'{mark("<|end|>")} {mark("<|start|>")} "assistant"'
-        before = [f'{channel} "analysis" {message} TEXT? {next_}']
+        message, json = mark("<|message|>"), f'{mark("<|constrain|>")} "json"'
+        next_ = f'{mark(format.ends[0])} {mark("<|start|>")} "assistant"'
+
+        def head(name: str) -> str:
+            before, text = format.head(name)
+            return f"{mark(before) if before else ''} {lark.literal(text)}"
+
+        before = [f"{head(format.thinks)} {message} TEXT? {next_}"]
         last: list[str] = []
         if self.tools:
-            before.append(f'{channel} "commentary" {message} TEXT? {next_}')
-            for tool in self.tools:
-                to = lark.literal(f" to=functions.{tool.name}")
-                header = f'({channel} ("commentary" | "analysis") {to} | {to} {channel} "commentary")'
-                kind = f'(" "? {json} | " json")?'
-                last.append(
-                    lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where, not tool.strict)}")
-                )
+            if self.form is None:
+                said = "commentary" if format.in_headers else format.answers
+                before.append(f"{head(said)} {message} TEXT? {next_}")
+            call = lark.any_of(lark.rule(self._message(format, tool, message, json)) for tool in self.tools)
+            last.append(lark.rule(f"{call} ({next_} {call})*") if self.several else call)
         if not self.must or not self.tools:
-            kind = f'(" "? {json})?' if self.form is not None else ""
+            kind = f'(" "? {json})?' if self.form is not None and format.in_headers else ""
             content = "TEXT?" if self.form is None else self._content(self.form)
-            last.append(lark.rule(f'{channel} "final" {kind} {message} {content}'))
+            last.append(lark.rule(f"{head(format.answers)} {kind} {message} {content}"))
         free = lark.rule(" | ".join(before))
         return Grammar(lark.finish(f"{free}* {lark.any_of(last)}"))
+
+    def _message(self, format: MessageFormat, tool: Tool, message: str, json: str) -> str:
+        """A call's message, without its end."""
+        lark, mark, calls = self.lark, self.lark.mark, self.dialect.calls
+        if calls is not None:
+            if tool.name in (format.thinks, format.answers):
+                raise GrammarError(f"the name {tool.name!r} is no tool's for this model; rename it", tool.where)
+            to = lark.literal(f" to={tool.name}")
+            return f"{to} {message} {mark(calls.begin)} {calls.grammar(lark, [tool], parallel=False)}"
+        to, channel = lark.literal(f" to=functions.{tool.name}"), mark("<|channel|>")
+        header = f'({channel} ("commentary" | "analysis") {to} | {to} {channel} "commentary")'
+        return f'{header} (" "? {json} | " json")? {message} {lark.json(tool.parameters, tool.where, not tool.strict)}'

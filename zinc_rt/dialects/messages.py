@@ -93,6 +93,8 @@ class ChatRenderer:
         checked = check_messages(messages, developer="developer" in self._source, mark=mark)
         if any("tool_calls" in message for message in checked) and self._wants_text():
             checked = [_with_texts(message) for message in checked]
+        if "end_turn" in self._source:  # Muse Glimmer's, which leaves out the text of a message with calls
+            checked = [part for message in checked for part in _text_first(message)]
         given = [_as_openai(tool) for tool in tools] if tools else None
         if given is not None and "xml_tools" in self._source:  # SmolLM3's name
             variables.setdefault("xml_tools", given)
@@ -288,6 +290,14 @@ def _with_texts(message: dict[str, Any]) -> dict[str, Any]:
         for call in message["tool_calls"]
     ]
     return {**message, "tool_calls": calls}
+
+
+def _text_first(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """A message as one of its text and one of its calls."""
+    if not message["content"] or "tool_calls" not in message:
+        return [message]
+    text = {key: value for key, value in message.items() if key != "tool_calls"}
+    return [{**text, "end_turn": False}, {"role": message["role"], "content": "", "tool_calls": message["tool_calls"]}]
 
 
 def _as_openai(tool: Tool) -> dict[str, Any]:

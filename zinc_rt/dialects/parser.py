@@ -10,7 +10,7 @@ from zinc_rt.dialects.forms.base import CallForm, ParsedCall, clean_json, json_v
 from zinc_rt.dialects.forms.telling import JsonText, tell_whole
 from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import Tool
-from zinc_rt.text.harmony import Channel, Harmony
+from zinc_rt.text.harmony import Channel, Harmony, MessageFormat
 from zinc_rt.text.harmony import Delta as Part
 
 _FUNCTIONS = "functions."
@@ -38,8 +38,8 @@ class StreamParser:
         names = {tool.name: tool for tool in tools}
         self._told = told
         self._run: _Marked | _Channels = (
-            _Channels(told, names, bound, thinking)
-            if dialect.harmony
+            _Channels(told, dialect, dialect.messages, names, thinking, bound)
+            if dialect.messages is not None
             else _Marked(told, dialect, names, thinking, bound)
         )
 
@@ -225,17 +225,25 @@ class _Around:
 
 
 class _Channels:
-    """Answers in Harmony's channels. bound: a message to a function is told as it comes, else when it is complete.
-    thinking: whether it begins in the middle of the final message.
+    """Answers in messages. Each message to a function is read by itself. thinking: whether the answer begins in the
+    middle of the message that is the answer proper.
     """
 
-    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool, thinking: ThinkingState) -> None:
-        self._told, self._tools, self._bound = told, tools, bound
-        self._harmony = Harmony()
-        self._telling: JsonText | None = None
-        self._message, self._to, self._arguments = -1, "", list[str]()
+    def __init__(
+        self,
+        told: _Told,
+        dialect: Dialect,
+        format: MessageFormat,
+        tools: dict[str, Tool],
+        thinking: ThinkingState,
+        bound: bool,
+    ) -> None:
+        self._told, self._dialect, self._tools, self._bound = told, dialect, tools, bound
+        self._harmony = Harmony(format)
+        self._message = -1
+        self._call: _Marked | _JsonCall | None = None
         if thinking is ThinkingState.continued:
-            self.add("<|channel|>final<|message|>")
+            self.add("".join(format.head(format.answers)) + "<|message|>")
 
     def add(self, text: str) -> None:
         self._take(self._harmony.add(text))
@@ -249,37 +257,57 @@ class _Channels:
             if part.message != self._message:
                 self._end_call()
                 self._message = part.message
+                if part.channel is Channel.TOOL_CALL:
+                    self._call = self._begin_call((part.to or "").removeprefix(_FUNCTIONS))
             match part.channel:
                 case Channel.REASONING:
                     self._told.reasoning(part.text)
                 case Channel.CONTENT:
                     self._told.content(part.text)
-                case Channel.TOOL_CALL:
-                    self._to = part.to or ""
-                    self._arguments.append(part.text)
-                    if self._bound and self._tools:
-                        self._tell()
+                case Channel.TOOL_CALL if self._call is not None:
+                    self._call.add(part.text)
 
-    def _tell(self) -> None:
-        """Tell of what has come of a call, from the brace on that begins its arguments."""
-        text, name = "".join(self._arguments), self._to.removeprefix(_FUNCTIONS)
+    def _begin_call(self, name: str) -> _Marked | _JsonCall:
+        if self._dialect.calls is not None:
+            return _Marked(self._told, self._dialect, self._tools, ThinkingState.off, self._bound)
+        return _JsonCall(self._told, name if self._tools else "", self._bound)
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            self._call.finish()
+        self._call = None
+
+
+class _JsonCall:
+    """A message that is the arguments of a call, a JSON text. name: of the function; "" where no call is looked for.
+    bound: it is told as it comes, else when it is complete.
+    """
+
+    def __init__(self, told: _Told, name: str, bound: bool) -> None:
+        self._told, self._name, self._bound = told, name, bound
+        self._telling: JsonText | None = None
+        self._arguments: list[str] = []  # what was not told
+
+    def add(self, text: str) -> None:
+        self._arguments.append(text)
+        if not self._bound or not self._name:
+            return
+        text = "".join(self._arguments)
         if self._telling is None:
-            if not name or not text.lstrip().startswith("{"):
+            if not text.lstrip().startswith("{"):
                 return
             self._telling = JsonText()
-            self._told.begin(name)
+            self._told.begin(self._name)
         self._arguments.clear()
         self._told.arguments("".join(map(self._telling.add, text)))
 
-    def _end_call(self) -> None:
-        text, name = "".join(self._arguments), self._to.removeprefix(_FUNCTIONS)
-        self._to, self._telling = "", None
-        self._arguments.clear()
+    def finish(self) -> None:
+        text = "".join(self._arguments)
         try:
-            is_call = bool(name and self._tools) and isinstance(json_value(text), dict)
+            is_call = bool(self._name) and isinstance(json_value(text), dict)
         except ValueError:
             is_call = False
         if is_call:
-            self._told.call(ParsedCall(name, clean_json(text)))
+            self._told.call(ParsedCall(self._name, clean_json(text)))
         else:
             self._told.content(text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from zinc_rt.dialects.forms.base import CallForm
     from zinc_rt.text import Tokenizer
+    from zinc_rt.text.harmony import MessageFormat
 
 _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -32,22 +33,27 @@ class Dialect:
     """A family's way of writing.
 
     calls: how it writes tool calls, None where it makes none. think: the marks around reasoning, None where there is
-    none. harmony: the answer consists of messages in channels (gpt-oss), which have their own parser and grammar.
-    parallel: whether it can make several calls in one answer. short_ids: ids of calls are nine letters and digits,
-    which is what the family's templates take.
+    none. messages: the answer consists of messages with headers (gpt-oss, Muse Glimmer), and a call is one of them,
+    written as `calls` says or, for None, as JSON. parallel: whether it can make several calls in one answer. short_ids:
+    ids of calls are nine letters and digits, which is what the family's templates take.
     """
 
     name: str
     calls: CallForm | None = None
     think: tuple[str, str] | None = None
-    harmony: bool = False
+    messages: MessageFormat | None = None
     parallel: bool = True
     short_ids: bool = False
 
     @property
     def takes_tools(self) -> bool:
         """Whether the family makes tool calls."""
-        return self.harmony or self.calls is not None
+        return self.messages is not None or self.calls is not None
+
+    @property
+    def reasons(self) -> bool:
+        """Whether the family marks its reasoning."""
+        return self.messages is not None or self.think is not None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ class Dialect:
     def thinking(self, prompt: str) -> ThinkingState:
         """Where a rendered prompt leaves the model, from its end."""
         if self.think is None:
-            return ThinkingState.possible if self.harmony else ThinkingState.off
+            return ThinkingState.possible if self.messages is not None else ThinkingState.off
         begin, end = self.think
         opened, closed = prompt.rfind(begin), prompt.rfind(end)
         if opened > closed and not prompt[opened + len(begin) :].strip():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MARK: Final = re.compile(
     r"<\|.*>|<.*\|>|<\uff5c.*\uff5c>|<escape>|\[/?[A-Z_]+\]|</?(?:think|tool_calls?|tool_response|tools|arg_key|arg_value"
-    r"|start_function_call|end_function_call)>|<(?:start|end)_function_call>|</?(?:seed|minimax):(?:think|tool_call)>"
+    r"|start_function_call|end_function_call)>|<(?:start|end)_function_call>|</?(?:seed|minimax):(?:think|tool_call)>|</?atem:function_calls>"
     r"|</?TOOLCALL>|</?\uff5cDSML\uff5c[a-z_]+>|\uff5cDSML\uff5c",
     re.DOTALL,
 )

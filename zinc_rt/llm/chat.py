@@ -123,7 +123,7 @@ class ChatFormat:
         mark = None if shown is None else shown.mark
         text, thinking = self._renderer.render_messages(messages, offered, ending, mark, **(variables or {}))
         if thinking is ThinkingState.continued and (
-            form.kind is not FormatKind.text or (self.dialect.harmony and offered)
+            form.kind is not FormatKind.text or (self.dialect.messages is not None and offered)
         ):
             what = "response_format" if form.kind is not FormatKind.text else "tools"
             raise RequestError(

@@ -15,7 +15,7 @@ from zinc_rt.kernels.reference import nearest
 from zinc_rt.models.blocks import Layer, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
-from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
+from zinc_rt.models.drafts import DRAFT_LATENT, count_drafts, draft_head, leave_drafts
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.indexer import IndexerSpec, sources
@@ -35,12 +35,6 @@ _LONG_CONTEXT = 1 << 20
 
 _GLM_FLASH = ((47, 48), 154_880)
 """Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
-
-_DRAFT_WEIGHTS = (
-    "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b", "attn_v_b", "ffn_norm",
-    "indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj",
-)  # fmt: skip
-"""What a block that drafts has beside the usual."""
 
 
 @dataclass(frozen=True)
@@ -93,29 +87,27 @@ def _yarn_share(rope: RopeConfig) -> float:
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
-    info, parts, dense, routed = _read(file, name)
-    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b", "indexer.k_norm"))
+    info, parts, dense, routed = _read(file, name, indexed=name in _INDEXED)
+    leave_drafts(parts, info.n_drafts, others=DRAFT_LATENT, biases=("exp_probs_b", "indexer.k_norm"))
     return decoder(parts, [dense] * info.n_dense + [routed] * (info.n_layers - info.n_dense))
 
 
 def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
-    """See `models.define_draft_head`. Blocks that draft with an indexer are not built."""
-    if name in _INDEXED:
-        return None
-    info, parts, _, routed = _read(file, name)
+    """See `models.define_draft_head`. A block that drafts sees all positions, also where an indexer chooses some."""
+    info, parts, _, routed = _read(file, name, indexed=False)
     return draft_head(parts, routed) if info.n_drafts else None
 
 
-def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, Layer]:
+def _read(file: GGUFFile, name: str, *, indexed: bool) -> tuple[DeepSeek2Info, GraphParts, Layer, Layer]:
     """The figures, an empty graph, and the two kinds of block: dense, and of experts."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
     rotation = parts.rotation(info.rope)
     keys = Keys(file.metadata, name)
     attention = LatentAttentionSpec.from_keys(keys, rotation, scale=info.scale)
-    if name in _INDEXED and attention.q_rank is None:
+    if indexed and attention.q_rank is None:
         raise ModelError(f"{keys.name('attention.q_lora_rank')} is missing, which the indexer needs")
-    indexer = _indexer(info, keys, rotation) if name in _INDEXED else None
+    indexer = _indexer(info, keys, rotation) if indexed else None
     attention = replace(attention, q_factors=info.temperature.declare(parts), indexer=indexer)
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)

@@ -31,6 +31,7 @@ _EVERY: Final = (
 GROUPED: Final = (
     "post_attention_norm",
     "ffn_norm",
+    "post_ffw_norm",
     "layer_output_norm",
     "attn_k",
     "attn_v",
@@ -40,9 +41,16 @@ GROUPED: Final = (
     "ffn_gate_inp_shexp",
     "attn_gate",
     "attn_sinks",
+    "ffn_latent_down",
+    "ffn_latent_up",
 )
 """The others where attention is grouped-query attention."""
-GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")
+DRAFT_LATENT: Final = (
+    "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b", "attn_v_b", "ffn_norm",
+    "attn_gate", "layer_output_norm", "indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj",
+)  # fmt: skip
+"""The others where attention is latent."""
+GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "exp_probs_b")
 
 
 def count_drafts(keys: Keys, n_blocks: int) -> int:
@@ -66,7 +74,7 @@ def leave_drafts(
         parts.leave(f"blk.{layer}.{name}.bias" for name in biases)
 
 
-def draft_head(parts: GraphParts, block: Layer) -> ModelDefinition:
+def draft_head(parts: GraphParts, block: Layer, *, layer_norm_eps: float | None = None) -> ModelDefinition:
     """The graph of the first block that drafts: logits and hidden states (`hidden`) of tokens and `PRIOR`.
 
     Its matrices of embeddings and logits are the model's, where it has none of its own. Of several blocks each would
@@ -75,6 +83,7 @@ def draft_head(parts: GraphParts, block: Layer) -> ModelDefinition:
     Args:
         parts: with the constants declared that `block` uses, and nothing emitted.
         block: of the kind that drafts.
+        layer_norm_eps: of the norm behind the block, where it is a layer norm without a bias; None for a usual one.
 
     Raises:
         ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
@@ -89,7 +98,12 @@ def draft_head(parts: GraphParts, block: Layer) -> ModelDefinition:
     x = Residual(parts, parts.product(token, halves[0], f"{p}.e_proj"))
     x.add(parts.product(prior, halves[1], f"{p}.h_proj"), f"{p}.eh_sum")
     block.emit(parts, x, layer)
-    norm = f"{p}.shared_head_norm"
-    h = parts.norm(x.value(), norm if parts.has(f"{norm}.weight") else "output_norm")
+    own_norms = (f"{p}.shared_head_norm", f"blk.{layer}.layer_output_norm")
+    norm = next((name for name in own_norms if parts.has(f"{name}.weight")), "output_norm")
+    last = x.value()
+    if layer_norm_eps is None:
+        h = parts.norm(last, norm)
+    else:
+        h = parts.layer_norm(last, norm, eps=layer_norm_eps, bias=False)
     parts.head(h, matrix=f"{p}.shared_head_head.weight")
     return hidden_beside(parts.finish())

@@ -101,7 +101,7 @@ ROWS: Final = MappingProxyType({
     "glm4moe": replace(_DENSE_FIRST, head_norm=None, ffn_norm="post_attention_norm", drafts=True),
     "minimax-m2": Mixture(whole_norm=True, normalise=True, scaled=False, selection_bias=True, tied=False),
     "dots1": replace(_DENSE_FIRST, all_kv=True),
-    "bailingmoe2": replace(_DENSE_FIRST, shared="both"),
+    "bailingmoe2": replace(_DENSE_FIRST, shared="both", drafts=True),
     "olmoe": replace(_SOFTMAX, whole_norm=True, normalise=False, selection_bias=False, whole_width=True),
     "ernie4_5-moe": replace(_SOFTMAX, interleaved=True, shared="length", step=True),
     "hunyuan-moe": replace(

@@ -4,15 +4,16 @@ rotation, or a feed-forward of squared rectifiers, with experts in the second na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, decoder
+from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, Layer, decoder, pre_norm_block
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.drafts import count_drafts, leave_drafts
+from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
@@ -50,27 +51,50 @@ class LatentExperts:
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
+    parts, n_drafts, block = _read(file, name)
+    leave_drafts(parts, n_drafts)
+    return decoder(parts, [block(layer) for layer in range(parts.info.n_layers)])
+
+
+def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
+    """See `models.define_draft_head`. Blocks without experts are not known."""
+    if name != "nemotron_h_moe":
+        return None
+    parts, n_drafts, block = _read(file, name)
+    eps = Keys(file.metadata, name).number("attention.layer_norm_epsilon", parts.eps)
+    return draft_head(parts, block(parts.info.n_layers), layer_norm_eps=eps) if n_drafts else None
+
+
+def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], Layer]]:
+    """An empty graph, how many blocks draft, and what a block is by its number."""
     keys = Keys(file.metadata, name)
     info = read_info(file, keys)
     n_blocks, n_drafts = info.n_layers, count_drafts(keys, info.n_layers)
-    info = type(info)(**{**vars(info), "n_layers": n_blocks - n_drafts})
+    n_layers = n_blocks - n_drafts
     heads = HeadSizes.of_hybrid(keys, info.n_embd, n_blocks)
     widths = keys.integers("feed_forward_length", n_blocks, minimum=0)
     rms = "attention.layer_norm_rms_epsilon"
     eps = keys.number(rms if keys.has(rms) else "attention.layer_norm_epsilon")
     attends = [sizes is not None and not n_ff for sizes, n_ff in zip(heads, widths, strict=True)]
-    parts = GraphParts(file, info, eps, paged=any(attends[: info.n_layers]))
-    leave_drafts(parts, n_drafts)
+    paged = any(attends[:n_layers]) or n_drafts > 0
+    parts = GraphParts(file, replace(info, n_layers=n_layers), eps, paged=paged)
     mamba, scale = Mamba2Spec(ScanSizes.from_keys(keys)), keys.number("attention.scale", 0.0) or None
     experts = _experts(keys, n_blocks, widths) if name == "nemotron_h_moe" else None
 
-    def mixer(layer: int) -> BranchBody:
+    def attention(layer: int) -> BranchBody:
         sizes = heads[layer]
-        if widths[layer]:
-            return _squared(widths[layer]) if experts is None else experts[layer]
         return mamba if sizes is None else AttentionSpec(sizes, None, out_bias=None, scale=scale)
 
-    return decoder(parts, [BlockSpec((Branch("attn", mixer(layer), "attn_norm"),)) for layer in range(info.n_layers)])
+    def feed_forward(layer: int) -> BranchBody:
+        return _squared(widths[layer]) if experts is None else experts[layer]
+
+    def block(layer: int) -> Layer:
+        if layer >= n_layers:  # one that drafts has both
+            return pre_norm_block(attention(layer), feed_forward(layer), ffn_norm="post_attention_norm")
+        mixer = feed_forward(layer) if widths[layer] else attention(layer)
+        return BlockSpec((Branch("attn", mixer, "attn_norm"),))
+
+    return parts, n_drafts, block
 
 
 def _experts(keys: Keys, n_layers: int, n_ff: tuple[int, ...]) -> list[BranchBody]:

@@ -18,6 +18,7 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, encoder, pre_norm_block, sandwich_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition, PictureStyle, Ranking, Sections
+from zinc_rt.models.drafts import count_drafts, leave_drafts
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -91,7 +92,10 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     spec, keys = SPECS[name], Keys(file.metadata, name)
     info = DenseInfo.from_file(file, name, interleaved_rope=spec.neighbours)
     ranking = name == "qwen3" and ranks(file.metadata)
+    n_drafts = count_drafts(keys, info.n_layers)
+    info = replace(info, n_layers=info.n_layers - n_drafts)
     parts = GraphParts(file, info, info.eps, decodes=not ranking)
+    leave_drafts(parts, n_drafts)
     if spec.sections is not None:
         parts.picture_style = PictureStyle(spec.sections)
     full = AttentionSpec(

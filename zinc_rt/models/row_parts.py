@@ -175,15 +175,17 @@ class RowParts(GraphTensors):
         self._widths[made] = width
         return made
 
-    def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None, *, eps: float | None = None) -> BufferId:
+    def layer_norm(
+        self, x: BufferId, name: str, y: BufferId | None = None, *, eps: float | None = None, bias: bool = True
+    ) -> BufferId:
         """The layer norm by the tensors `name`.weight and `name`.bias, if norms have any. y: where to; None for a fresh
-        activation. eps: another one than the model's.
+        activation. eps: another one than the model's. bias: False for one without.
         """
         n = self.width(x)
         made = self.temp(name, n) if y is None else y
-        has_bias = self.norms is not NormKind.LAYER_WITHOUT_BIAS
-        bias = self.weight(f"{name}.bias", n) if has_bias else self._zeros(n)
-        operands = [x, self.weight(f"{name}.weight", n), bias]
+        has_bias = bias and self.norms is not NormKind.LAYER_WITHOUT_BIAS
+        added = self.weight(f"{name}.bias", n) if has_bias else self._zeros(n)
+        operands = [x, self.weight(f"{name}.weight", n), added]
         self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps if eps is None else eps)
         return made
 

@@ -52,13 +52,16 @@ _FILL_IN_MIDDLE = {
 _FILL_IN_MIDDLE_ENDS = ("fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id")
 # Parts of a structured answer that a reader wants to see although the file calls them control tokens.
 _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
-# With all names of one group present, "<|end|>" closes a part of the answer and not the answer.
-_END_IS_A_PART = (
-    {"<|return|>", "<|call|>"},
-    {"<|flush|>", "<|call|>"},
-    {"<|flush|>", "<|calls|>"},
-    {"<|return|>", "<|calls|>"},
-)
+# Names that close a part of the answer and not the answer, where all names of one of the groups are present.
+_PARTS_END = {
+    "<|end|>": (
+        {"<|return|>", "<|call|>"},
+        {"<|flush|>", "<|call|>"},
+        {"<|flush|>", "<|calls|>"},
+        {"<|return|>", "<|calls|>"},
+    ),
+    "<|eom|>": ({"<|start|>", "<|message|>", "<|eot|>"},),
+}
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -154,9 +157,10 @@ def read_vocabulary(
     for text in _ALWAYS_SHOWN:
         if text in ids:
             kinds[ids[text]] = TokenKind.USER_DEFINED
-    if "<|end|>" in ids and any(group <= ids.keys() for group in _END_IS_A_PART):
-        stops.discard(ids["<|end|>"])
-        kinds[ids["<|end|>"]] = TokenKind.USER_DEFINED
+    for text, groups in _PARTS_END.items():
+        if text in ids and any(group <= ids.keys() for group in groups):
+            stops.discard(ids[text])
+            kinds[ids[text]] = TokenKind.USER_DEFINED
     kinds.setflags(write=False)
     vocabulary = Vocabulary(tokens, ids, kinds, scores, bos, eos, eot, unk, frozenset(stops), fim)
     for id_ in vocabulary.of_kind(TokenKind.BYTE):

@@ -134,11 +134,9 @@ def norm_shapes(n_embd: int, *names: str) -> Shapes:
     return {f"{name}.weight": (n_embd,) for name in names}
 
 
-def drafting_shapes(n_embd: int) -> Shapes:
-    """What a block that drafts tokens has besides those of a usual block."""
-    return {"nextn.eh_proj.weight": (n_embd, 2 * n_embd)} | norm_shapes(
-        n_embd, "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"
-    )
+def drafting_shapes(n_embd: int, norm: str = "nextn.shared_head_norm") -> Shapes:
+    """What a block that drafts tokens has besides those of a usual block. norm: the one before its logits."""
+    return {"nextn.eh_proj.weight": (n_embd, 2 * n_embd)} | norm_shapes(n_embd, "nextn.enorm", "nextn.hnorm", norm)
 
 
 FLOAT_PARTS = ("ffn_gate_inp", "conv", "norm", "position_embd", "token_types")

@@ -11,8 +11,10 @@ from tests.models.families.build import Case, Shapes, base_keys, ffn_shapes, mod
 from tests.models.families.common import Net, Rope, sigmoid
 
 
-def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None) -> np.ndarray:
-    """Written with the latent vector as the one key and value of all heads, as the cache holds it."""
+def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None, *, sparse: bool = True) -> np.ndarray:
+    """Written with the latent vector as the one key and value of all heads, as the cache holds it. sparse: of positions
+    that an indexer chooses, where there is one.
+    """
     heads, rank, turned = (
         net.number(k) for k in ("attention.head_count", "attention.kv_lora_rank", "rope.dimension_count")
     )
@@ -42,11 +44,12 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None) -> np.ndarray:
         q = q * (1 + net.keys["attention.temperature_scale"] * np.log(steps + 1))[:, None, None]
     k = np.concatenate([latent[:, None], k_turned], axis=2)
     seen = net.visible(n, None)
-    if net.has(f"{p}indexer.proj.weight"):
+    sparse = sparse and "attention.indexer.top_k" in net.keys
+    if sparse and net.has(f"{p}indexer.proj.weight"):
         net.chosen = choice(net, h, p, rope)
-    elif "attention.indexer.top_k" in net.keys and not net.does("shared choice"):
+    elif sparse and not net.does("shared choice"):
         net.chosen = seen
-    if "attention.indexer.top_k" in net.keys and net.does("choice"):
+    if sparse and net.does("choice"):
         seen = net.chosen
     scale = 1 / math.sqrt(d)
     if net.keys.get("rope.scaling.type") == "yarn" and net.does("scale of yarn"):
@@ -89,13 +92,13 @@ def choice(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
     rope = net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0)
     x = net["token_embd.weight"][tokens]
-    for layer in range(net.number("block_count")):
+    for layer in range(net.number("block_count") - net.keys.get("nextn_predict_layers", 0)):
         x = block(net, x, f"blk.{layer}.", rope, dense=layer < net.number("leading_dense_block_count"))
     return net.head(net.norm(x, "output_norm"))
 
 
-def block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool) -> np.ndarray:
-    x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+def block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool, sparse: bool = True) -> np.ndarray:
+    x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope, sparse=sparse)
     f = net.norm(x, f"{p}ffn_norm")
     if dense:
         return x + net.ffn(f, p)
@@ -107,7 +110,8 @@ def block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool) -> np.nda
 
 
 def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
-    return block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0), dense=False)
+    rope = net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0)
+    return block(net, x, p, rope, dense=False, sparse=False)
 
 
 def attention_block(

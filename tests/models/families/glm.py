@@ -32,14 +32,17 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
 
 
 def glm4(net: Net, tokens: list[int]) -> np.ndarray:
-    rope = net.rope(net.number("rope.dimension_count"), halves=False)
     x = net["token_embd.weight"][tokens]
-    for layer in range(net.number("block_count")):
-        p = f"blk.{layer}."
-        a = attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
-        x = x + (net.norm(a, f"{p}post_attention_norm") if net.does("post norms") else a)
-        x = x + net.norm(net.ffn(net.norm(x, f"{p}ffn_norm"), p), f"{p}post_ffw_norm")
+    for layer in range(net.number("block_count") - net.keys.get("nextn_predict_layers", 0)):
+        x = glm4_block(net, x, f"blk.{layer}.")
     return net.head(net.norm(x, "output_norm"))
+
+
+def glm4_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    rope = net.rope(net.number("rope.dimension_count"), halves=False)
+    a = attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+    x = x + (net.norm(a, f"{p}post_attention_norm") if net.does("post norms") else a)
+    return x + net.norm(net.ffn(net.norm(x, f"{p}ffn_norm"), p), f"{p}post_ffw_norm")
 
 
 def glm4moe(net: Net, tokens: list[int]) -> np.ndarray:

@@ -56,20 +56,22 @@ def delta(net: Net, h: np.ndarray, p: str) -> np.ndarray:
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
-    ling = net.made.case.architecture == "bailingmoe3"
-    rope = net.rope(net.number("rope.dimension_count"), halves=False) if ling == net.does("rotation") else None
     x = net["token_embd.weight"][tokens]
-    for layer, kv in enumerate(net.keys["attention.head_count_kv"]):
-        p = f"blk.{layer}."
-        h = net.norm(x, f"{p}attn_norm")
-        x = x + (deepseek2.attention(net, h, p, rope) if kv else delta(net, h, p))
-        f = net.norm(x, f"{p}ffn_norm")
-        x = x + (
-            net.ffn(f, p, limited(net, "shexp", layer))
-            if layer < net.number("leading_dense_block_count")
-            else experts(net, f, p)
-        )
+    for layer in range(net.number("block_count") - net.keys.get("nextn_predict_layers", 0)):
+        x = block(net, x, f"blk.{layer}.")
     return net.head(net.norm(x, "output_norm"))
+
+
+def block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    layer, ling = int(p.split(".")[1]), net.made.case.architecture == "bailingmoe3"
+    rope = net.rope(net.number("rope.dimension_count"), halves=False) if ling == net.does("rotation") else None
+    h = net.norm(x, f"{p}attn_norm")
+    kv = net.keys["attention.head_count_kv"][layer]
+    x = x + (deepseek2.attention(net, h, p, rope) if kv else delta(net, h, p))
+    f = net.norm(x, f"{p}ffn_norm")
+    if layer < net.number("leading_dense_block_count"):
+        return x + net.ffn(f, p, limited(net, "shexp", layer))
+    return x + experts(net, f, p)
 
 
 def experts(net: Net, f: np.ndarray, p: str) -> np.ndarray:

@@ -222,8 +222,8 @@ def squared_experts(net: Net, h: np.ndarray, p: str) -> np.ndarray:
 
 def nemotron(net: Net, tokens: list[int]) -> np.ndarray:
     x = net["token_embd.weight"][tokens]
-    kinds = zip(net.keys["attention.head_count_kv"], net.keys["feed_forward_length"], strict=True)
-    for layer, (kv, n_ff) in enumerate(kinds):
+    kinds = list(zip(net.keys["attention.head_count_kv"], net.keys["feed_forward_length"], strict=True))
+    for layer, (kv, n_ff) in enumerate(kinds[: len(kinds) - net.keys.get("nextn_predict_layers", 0)]):
         p = f"blk.{layer}."
         h = net.norm(x, f"{p}attn_norm")
         if n_ff:
@@ -232,6 +232,13 @@ def nemotron(net: Net, tokens: list[int]) -> np.ndarray:
         else:
             x = x + (attention(net, h, p, kv, None) if kv else mamba2(net, h, p))
     return net.head(net.norm(x, "output_norm"))
+
+
+def nemotron_draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    """One with attention and experts both."""
+    kv = net.keys["attention.head_count_kv"][int(p.split(".")[1])]
+    x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, kv, None)
+    return x + squared_experts(net, net.norm(x, f"{p}post_attention_norm"), p)
 
 
 def nemotron_case(*, experts: bool = False, latent: int = 0, biases: bool = False, seed: int = 1) -> Case:

@@ -127,7 +127,8 @@ def block_of(net: Net, x: np.ndarray, layer: int, ways: Ways) -> np.ndarray:
 
 
 def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
-    return block_of(net, x, int(p.split(".")[1]), {"mimo2": MIMO, "step35": STEP}[net.made.case.architecture])
+    ways = {"mimo2": MIMO, "step35": STEP, "bailingmoe2": Ways()}[net.made.case.architecture]
+    return block_of(net, x, int(p.split(".")[1]), ways)
 
 
 def forward(ways: Ways) -> Callable[[Net, list[int]], np.ndarray]:
@@ -171,7 +172,7 @@ def case(
     }  # fmt: skip
     dense, experts = block | ffn_shapes(E, 96), block | moe_shapes(E, F, N) | routed
     blocks = [dense if ways.dense(layer) else experts for layer in range(n_layers)]
-    blocks += [experts | drafting_shapes(E) | norm_shapes(E, "layer_output_norm")] * drafts
+    blocks += [experts | drafting_shapes(E, "layer_output_norm")] * drafts
     keys |= {"nextn_predict_layers": drafts or None}
     return Case(name, base_keys(**(keys | more)), model_shapes(E, blocks), forward(ways), wrong, seed=seed, sizes=sizes)
 

@@ -65,7 +65,8 @@ def feed_forward(net: Net, f: np.ndarray, p: str, name: str, layer: int) -> np.n
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
-    name, keys, n_layers = net.made.case.architecture, net.keys, net.number("block_count")
+    name, keys = net.made.case.architecture, net.keys
+    n_layers = net.number("block_count") - keys.get("nextn_predict_layers", 0)
     rope, width = rotation(net, name), net.keys.get("attention.sliding_window")
     x = net["token_embd.weight"][tokens]
     residual = 1.0

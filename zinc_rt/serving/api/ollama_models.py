@@ -203,7 +203,7 @@ def _capabilities(service: Service) -> list[str]:
         *(["insert"] if fills_in(service.model) else []),
         *(["vision"] if service.model.pictures is not None else []),
         *(["tools"] if dialect is not None and dialect.takes_tools else []),
-        *(["thinking"] if dialect is not None and (dialect.think is not None or dialect.harmony) else []),
+        *(["thinking"] if dialect is not None and dialect.reasons else []),
     ]
 
 
