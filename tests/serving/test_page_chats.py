@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from tests.serving.test_page_browser import SHOWS
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.scheduler.messages import EngineInfo, Submit
 from zinc_rt.serving.api.app import App
-from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.fitting import FittedModel
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.model_table import Admit, ModelTable
 from zinc_rt.serving.api.served_adapters import ServedAdapter, ServedAdapters
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.wire import Planned
@@ -229,7 +232,7 @@ class Several:
     def __init__(self) -> None:
         self.gate = threading.Event()
 
-    def open(self, front: Service, hosted: HostedModel, admit: Admit) -> Service:
+    def open(self, front: Service, fitted: FittedModel, admit: Admit, metrics: Metrics) -> Service:
         gate, encode = self.gate, front.model.tokenizer.encode
 
         class Loading(FakeClient):
@@ -239,16 +242,16 @@ class Several:
                     await asyncio.sleep(0.01)
                 return await super().start()
 
-        client: Any = Loading(lambda _: encode(f"I am {hosted.name}.", add_special=False), n_ctx=4096)
-        model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1))
-        return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)
+        client: Any = Loading(lambda _: encode(f"I am {fitted.names[0]}.", add_special=False), n_ctx=4096)
+        model = dataclasses.replace(front.model, names=fitted.names, pool=ThreadPoolExecutor(1))
+        return Service(front.config, client, model, front.log, front.tenants, metrics=metrics, front=front)
 
 
 def test_models_are_chosen_for_each_chat_and_loads_are_told(browser: Browser) -> None:
     several = Several()
     with scripted_service(lambda *_: "") as (front, _):
         names = [("alpha", "first"), ("beta",), ("gamma",)]
-        ModelTable(front, [HostedModel(n, lambda hosted, admit: several.open(front, hosted, admit)) for n in names])
+        ModelTable(front, map(FittedModel, names), partial(several.open, front))
         with at_port(App(front)) as url, page_at(browser, url) as page:
             picker = page.get_by_role("combobox", name="Model")
             expect(picker).to_have_value("alpha")
