@@ -281,6 +281,7 @@ class Service:
         """Check the model that a request names, and note the adapters that it has. Raises `ApiError`."""
         self.model.check_name(name)
         call.adapters = self.model.adapters.chosen(name, lora)
+        call.adapter_hashes = self.model.adapters.hashes(call.adapters)
         adapter = self.model.adapters.find(name)
         call.served = "" if adapter is None else adapter.name
 

@@ -202,7 +202,10 @@ def make_service(
         projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, _context(choice, file), config.alias, pictures, projector)
         adapters = ServedAdapters.read(
-            file, lora_requests(choice.options.get("lora")), choice.options.get("lora_slots")
+            file,
+            lora_requests(choice.options.get("lora")),
+            choice.options.get("lora_slots"),
+            None if shared.records is None else _hash_folder(choice.options.get("cache_dir")),
         )
         if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
             raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
@@ -235,7 +238,12 @@ def sha256_of(cache_dir: str | None, path: Path | None) -> str:
     if path is None:
         return ""
     with GGUFFile.open(path) as file:
-        return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
+        return file.sha256(_hash_folder(cache_dir))
+
+
+def _hash_folder(cache_dir: str | None) -> Path | None:
+    """Where hashes of files are kept."""
+    return Path(cache_dir) if cache_dir else default_cache_dir()
 
 
 def _pictures(
