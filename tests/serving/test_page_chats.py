@@ -44,6 +44,7 @@ AXE = next(
     ),
     None,
 )
+needs_axe = pytest.mark.skipif(AXE is None, reason="axe-core is not there: npm install --no-save axe-core")
 CODE = '''```python
 # a "note"
 def f(x: int) -> str:
@@ -291,7 +292,18 @@ def test_adapters_are_chosen_as_models(page: Page, server: tuple[str, FakeClient
     answered(page)
     assert said(page) == ["style at 1.0"]
     assert page.locator("article.assistant h2").inner_text() == "style"
+    setting(page, "scale", "0.5")
+    press(page, "Retry")
+    answered(page)
+    assert said(page) == ["style at 0.5"]
+    assert page.locator("article.assistant h2").inner_text() == "style \u00d7 0.5"
+    press(page, "Replay")
+    expect(page.locator("article.assistant .facts")).to_contain_text("equal")
+    page.reload()
+    expect(page.locator("[name=scale]")).to_have_value("0.5")
     picker.select_option("story")
+    page.locator("#settings summary").click()
+    expect(page.locator("[name=scale]")).to_be_hidden()
     press(page, "Retry")
     answered(page)
     assert said(page) == ["None."]
@@ -531,7 +543,22 @@ def audit(page: Page) -> list[str]:
     return list(found)
 
 
-@pytest.mark.skipif(AXE is None, reason="axe-core is not there: npm install --no-save axe-core")
+@needs_axe
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing_while_a_model_is_loaded(browser: Browser, width: int) -> None:
+    several = Several()
+    with scripted_service(lambda *_: "") as (front, _):
+        ModelTable(front, map(FittedModel, [("alpha",), ("beta",)]), partial(several.open, front))
+        with at_port(App(front)) as url, page_at(browser, url, width, 800) as page:
+            page.get_by_role("combobox", name="Model").select_option("beta")
+            ask(page, "Who?")
+            expect(page.locator(".busy .facts")).to_have_text("beta is being loaded …", timeout=10_000)
+            assert audit(page) == []
+            several.gate.set()
+            answered(page)
+
+
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_nothing(page: Page, width: int, scheme: str) -> None:
@@ -550,6 +577,8 @@ def test_axe_finds_nothing(page: Page, width: int, scheme: str) -> None:
     found["explained"] = audit(page)
     page.keyboard.press("Escape")
     page.locator("#settings summary").click()
+    page.get_by_role("combobox", name="Model").select_option("style")
+    expect(page.locator("[name=scale]")).to_be_visible()
     found["settings"] = audit(page)
     page.locator("#settings summary").click()
     page.get_by_role("button", name="Edit").first.click()

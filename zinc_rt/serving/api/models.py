@@ -44,8 +44,10 @@ def _record(service: Service, name: str) -> dict[str, Any]:
 
 
 def _adapter(service: Service, adapter: ServedAdapter) -> dict[str, Any]:
-    """An adapter as a model of its own, as vLLM has it."""
-    return {**_record(service, adapter.name), "parent": service.model.name, "root": adapter.path}
+    """An adapter as a model of its own, as vLLM has it; `meta.adapter` is its number for `lora`."""
+    record = _record(service, adapter.name)
+    meta = record["meta"] | {"adapter": adapter.id}
+    return {**record, "meta": meta, "parent": service.model.name, "root": adapter.path}
 
 
 def _check_loaded(service: Service) -> None:
