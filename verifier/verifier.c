@@ -2199,6 +2199,12 @@ static bool check_receipt(Model *m, const char *path) {
     if (opened == NULL) fail("it has digests alone; a receipt with its tokens comes from zinc replay ID --opened");
     if (member(opened, "grammar") != NULL || member(opened, "pictures") != NULL)
         fail("its answer has a grammar or pictures, which are not known here");
+    if (member(opened, "adapters") != NULL) {
+        const Json *names = member(member(receipt, "meta"), "adapters"), *first = NULL;
+        if (names != NULL && names->kind == J_LIST && names->size) first = names->members[0];
+        fail("its answer has the adapter %s, and adapters are not known here",
+             first != NULL && first->kind == J_TEXT ? first->text : "of no name");
+    }
     Tokens prompt = tokens_of(opened, "prompt", true), given = tokens_of(opened, "given", false),
            output = tokens_of(opened, "output", true);
     if (!check_digests(m, path, receipt, prompt, given, output) || !check_entry(path, receipt)) return false;

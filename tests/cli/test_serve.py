@@ -62,7 +62,11 @@ def test_what_cannot_be_served_is_refused_in_a_line(zinc: Zinc, tmp_path: Path) 
             (2, "which is no folder", ("--media-path", bad, "--port", 0)),
             (2, "--otlp-endpoint is 'a:4318'", ("--otlp-endpoint", "a:4318", "--port", 0)),
             (1, "none.gguf", ("--mmproj", tmp_path / "none.gguf", "--port", 0)),
-            (2, "given once each where there is one model", ("--mmproj", "a", "--mmproj", "b", "--port", 0)),
+            (
+                2,
+                "--mmproj is given 2 times; where there is one model it is given once",
+                ("--mmproj", "a", "--mmproj", "b", "--port", 0),
+            ),
             (2, "--idle-unload is 'soon'", ("--idle-unload", "soon", "--port", 0)),
             (2, "n_ctx", ("-c", 0, "--port", 0, "--one-process")),
         ):
@@ -86,7 +90,7 @@ def test_agents_are_told_a_name_that_the_server_has(
         if several is not None:
             table = table_of(several.service(config, choice))
             assert table is not None
-            names.update(table.models[0].names)
+            names.update(table.models[0].fitted.names)
             return 0
         service = make_service(config, choice)
         names.update(service.model.names)

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from tests.serving.test_page_browser import SHOWS
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.scheduler.messages import EngineInfo, Submit
 from zinc_rt.serving.api.app import App
-from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.fitting import FittedModel
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.model_table import Admit, ModelTable
 from zinc_rt.serving.api.served_adapters import ServedAdapter, ServedAdapters
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.wire import Planned
@@ -41,6 +44,7 @@ AXE = next(
     ),
     None,
 )
+needs_axe = pytest.mark.skipif(AXE is None, reason="axe-core is not there: npm install --no-save axe-core")
 CODE = '''```python
 # a "note"
 def f(x: int) -> str:
@@ -229,7 +233,7 @@ class Several:
     def __init__(self) -> None:
         self.gate = threading.Event()
 
-    def open(self, front: Service, hosted: HostedModel, admit: Admit) -> Service:
+    def open(self, front: Service, fitted: FittedModel, admit: Admit, metrics: Metrics) -> Service:
         gate, encode = self.gate, front.model.tokenizer.encode
 
         class Loading(FakeClient):
@@ -239,16 +243,16 @@ class Several:
                     await asyncio.sleep(0.01)
                 return await super().start()
 
-        client: Any = Loading(lambda _: encode(f"I am {hosted.name}.", add_special=False), n_ctx=4096)
-        model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1))
-        return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)
+        client: Any = Loading(lambda _: encode(f"I am {fitted.names[0]}.", add_special=False), n_ctx=4096)
+        model = dataclasses.replace(front.model, names=fitted.names, pool=ThreadPoolExecutor(1))
+        return Service(front.config, client, model, front.log, front.tenants, metrics=metrics, front=front)
 
 
 def test_models_are_chosen_for_each_chat_and_loads_are_told(browser: Browser) -> None:
     several = Several()
     with scripted_service(lambda *_: "") as (front, _):
         names = [("alpha", "first"), ("beta",), ("gamma",)]
-        ModelTable(front, [HostedModel(n, lambda hosted, admit: several.open(front, hosted, admit)) for n in names])
+        ModelTable(front, map(FittedModel, names), partial(several.open, front))
         with at_port(App(front)) as url, page_at(browser, url) as page:
             picker = page.get_by_role("combobox", name="Model")
             expect(picker).to_have_value("alpha")
@@ -288,7 +292,18 @@ def test_adapters_are_chosen_as_models(page: Page, server: tuple[str, FakeClient
     answered(page)
     assert said(page) == ["style at 1.0"]
     assert page.locator("article.assistant h2").inner_text() == "style"
+    setting(page, "scale", "0.5")
+    press(page, "Retry")
+    answered(page)
+    assert said(page) == ["style at 0.5"]
+    assert page.locator("article.assistant h2").inner_text() == "style \u00d7 0.5"
+    press(page, "Replay")
+    expect(page.locator("article.assistant .facts")).to_contain_text("equal")
+    page.reload()
+    expect(page.locator("[name=scale]")).to_have_value("0.5")
     picker.select_option("story")
+    page.locator("#settings summary").click()
+    expect(page.locator("[name=scale]")).to_be_hidden()
     press(page, "Retry")
     answered(page)
     assert said(page) == ["None."]
@@ -528,7 +543,22 @@ def audit(page: Page) -> list[str]:
     return list(found)
 
 
-@pytest.mark.skipif(AXE is None, reason="axe-core is not there: npm install --no-save axe-core")
+@needs_axe
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing_while_a_model_is_loaded(browser: Browser, width: int) -> None:
+    several = Several()
+    with scripted_service(lambda *_: "") as (front, _):
+        ModelTable(front, map(FittedModel, [("alpha",), ("beta",)]), partial(several.open, front))
+        with at_port(App(front)) as url, page_at(browser, url, width, 800) as page:
+            page.get_by_role("combobox", name="Model").select_option("beta")
+            ask(page, "Who?")
+            expect(page.locator(".busy .facts")).to_have_text("beta is being loaded …", timeout=10_000)
+            assert audit(page) == []
+            several.gate.set()
+            answered(page)
+
+
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_nothing(page: Page, width: int, scheme: str) -> None:
@@ -547,6 +577,8 @@ def test_axe_finds_nothing(page: Page, width: int, scheme: str) -> None:
     found["explained"] = audit(page)
     page.keyboard.press("Escape")
     page.locator("#settings summary").click()
+    page.get_by_role("combobox", name="Model").select_option("style")
+    expect(page.locator("[name=scale]")).to_be_visible()
     found["settings"] = audit(page)
     page.locator("#settings summary").click()
     page.get_by_role("button", name="Edit").first.click()

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.serving.api.fake import FakeClient
 from tests.serving.browser import answered, at_port, chromium, page_at, scripted
 from tests.serving.pictures import base64_of, picture, write_projector
+from tests.serving.test_page_chats import audit, needs_axe
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
@@ -176,3 +177,18 @@ def test_a_model_that_reads_none(browser: Browser) -> None:
         hand_over(page, "paste", "#text", SMALL)
         expect(page.get_by_role("alert")).to_contain_text("--mmproj")
         assert sources(page, "#shown") == []
+
+
+@needs_axe
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_finds_nothing_with_pictures(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    choose(page, ("a.png", "image/png", SMALL), ("b.png", "image/png", SMALL))
+    expect(page.locator("#shown img")).to_have_count(2)
+    found = {"chosen": audit(page)}
+    ask(page, "What are they?")
+    expect(page.locator("article.user img")).to_have_count(2)
+    found["asked"] = audit(page)
+    page.get_by_role("button", name="Edit").first.click()
+    found["edit"] = audit(page)
+    assert {state: some for state, some in found.items() if some} == {}

@@ -114,16 +114,28 @@ def test_adapters_pictures_and_drafts_are_those_of_a_model_alone(fitted: Path, t
         os.kill(server.engines()[0], signal.SIGKILL)
         assert [stream(server.url, *each) for each in asked] == told
         tail = httpx.get(f"{server.url}/v1/worldline/tail?n=99").json()["entries"]
-        ids = {one["manifest"]["computation"]["model_name"]: one["manifest"]["computation"]["request"] for one in tail}
+        answered = [one["manifest"]["computation"] for one in tail]
+        adapted = next(one["request"] for one in answered if with_adapter(server.url, one["request"]))
+        ids = {one["model_name"]: one["request"] for one in answered if not with_adapter(server.url, one["request"])}
         assert set(ids) == {"large", "small"}
         assert httpx.post(f"{server.url}/v1/models/small/unload").status_code == 200
-        for name in ids.values():
+        for name in (*ids.values(), adapted):
             found = httpx.post(f"{server.url}/v1/zinc/replay", json={"id": name}, timeout=SECONDS)
             assert found.json()["equal"] is True, found.text
     for model, name in ids.items():
         done = zinc("replay", name, "-m", fitted / f"{model}.gguf", "--records", records, "--device", "cpu")
         assert done.startswith("equal: "), done
+    again = ("replay", adapted, "-m", fitted / "large.gguf", "--records", records, "--device", "cpu")
+    assert zinc(*again) == ""
+    assert zinc(*again, "--lora", adapter).startswith("equal: ")
+    shutil.copy(adapter, fitted / "mine.gguf")
+    assert zinc(*again).startswith("equal: ")
     assert "the chain holds: " in zinc("replay", "--chain", "--records", records)
+
+
+def with_adapter(url: str, name: str) -> bool:
+    """Whether a receipt is of an answer with an adapter."""
+    return bool(httpx.get(f"{url}/v1/zinc/receipts/{name}").json()["meta"].get("adapters"))
 
 
 def without_fingerprint(text: str) -> str:

@@ -6,13 +6,14 @@ import copy
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.helpers import LLAMA, QWEN2, QWEN3, T, logits_of, random_tokens, replace, soon, write_model
+from tests.helpers import LLAMA, QWEN2, QWEN3, T, logits_of, random_tokens, soon, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.source import ROOT
@@ -25,7 +26,7 @@ from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Usage
-from zinc_rt.serving.records.record import RequestRecord
+from zinc_rt.serving.records.record import RecordedAdapter, RequestRecord
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore
 from zinc_rt.text import Tokenizer
 
@@ -200,7 +201,9 @@ def test_any_compiler(flags: str, tmp_path: Path) -> None:
     equal(build(tmp_path, *flags.split()), model.path, random_tokens(3, 24, N_VOCAB))
 
 
-def test_errors_are_one_line(program: Program, receipts: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_errors_are_one_line(
+    program: Program, records: dict[str, RequestRecord], receipts: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     path, file = tmp_path / "m", tmp_path / "r.json"
     for content, words in (
         (None, "m: it cannot be opened: No such file"),
@@ -215,6 +218,7 @@ def test_errors_are_one_line(program: Program, receipts: dict[str, dict[str, Any
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert words in done.stderr
     closed = {key: value for key, value in receipts["greedy"].items() if key != "opened"}
+    adapted = replace(records["greedy"], adapters=(RecordedAdapter("mine", "ab" * 32, 0.5),))
     changed = copy.deepcopy(receipts["greedy"])
     changed["manifest"]["arithmetic"]["params"]["numerics"] = 2
     for document, words in (
@@ -223,6 +227,7 @@ def test_errors_are_one_line(program: Program, receipts: dict[str, dict[str, Any
         ("[" * 99, "it has more than 64 levels"),
         ("{}", "there is no manifest"),
         (json.dumps(closed), "it has digests alone"),
+        (json.dumps(adapted.opened_receipt()), "its answer has the adapter mine, and adapters are not known here"),
         (json.dumps(certified(changed)), "not zinc-rt-fixed-order with version 1"),
     ):
         file.write_text(document, encoding="utf-8")

@@ -166,16 +166,23 @@ class GeneratingOptions(EngineOptions):
         if self.mmproj is not None and self.no_mmproj:
             raise UsageError("--mmproj and --no-mmproj are both given; give one of them")
         if not self.no_mmproj:
-            made["mmproj"] = AUTO if self.mmproj is None else str(self.mmproj)
-        draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
+            made["mmproj"] = AUTO if self.mmproj is None else self.projector()
         given: dict[str, Any] = {
             "spec": self.spec,
-            "draft_model": draft,
+            "draft_model": None if self.model_draft is None else self.draft(),
             "draft_max": self.draft_max,
             "draft_min": self.draft_min,
         }
         given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
+
+    def projector(self) -> str | list[str]:
+        """The file of --mmproj."""
+        return str(self.mmproj)
+
+    def draft(self) -> str | list[str]:
+        """The file of --model-draft. Raises what `model_file` raises."""
+        return str(model_file(self.model_draft, None))
 
 
 @dataclass(frozen=True, kw_only=True)

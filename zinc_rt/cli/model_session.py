@@ -15,6 +15,7 @@ from zinc_rt.cli.verbosity import Verbosity
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from zinc_rt.cli.adapter_options import Given
     from zinc_rt.cli.engine_options import EngineOptions
     from zinc_rt.llm.chat import ChatChunk
     from zinc_rt.llm.model import Model
@@ -42,6 +43,7 @@ def open_model(
     embeddings: bool | None = False,
     pooling: str | None = None,
     mmproj: str | None = None,
+    lora: Sequence[Given] = (),
     verbosity: Verbosity = Verbosity.VERBOSE,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
@@ -53,6 +55,7 @@ def open_model(
 
     path = model_file(engine.model, engine.hub, verbosity)
     options = engine.load_options(verbosity) | ({} if mmproj is None else {"mmproj": mmproj})
+    options |= {"lora": list(lora)} if lora else {}
     with LoadingBar() as bar:
         return load(
             path,

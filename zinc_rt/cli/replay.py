@@ -10,9 +10,10 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.engine_options import EngineOptions, Mmproj
-from zinc_rt.cli.model_session import open_model
+from zinc_rt.cli.model_session import located, open_model
 from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.terminal import say, write
+from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.hub.resolve import AUTO
 
@@ -72,6 +73,16 @@ PublicKey = Annotated[
         show_default=False,
     ),
 ]
+Adapters = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--lora",
+        metavar="FILE",
+        help="An adapter that the answer has; once for each. Default: NAME.gguf beside the model's file.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
 
 
 @takes_records
@@ -86,6 +97,7 @@ def replay(
     public_key: PublicKey = None,
     engine: EngineOptions,
     mmproj: Mmproj = None,
+    lora: Adapters = None,
     ctx_size: o.CtxSize = None,
     debug: o.Debug = False,
 ) -> int:
@@ -128,8 +140,12 @@ def replay(
             return 1
     finally:
         store.close()
+    if record.adapters:
+        engine = located(engine, Verbosity.VERBOSE)
+        record = _with_files(record, lora or _beside(engine.model, record), engine.cache_dir)
+    adapters = [(one.name, 0.0, one.name) for one in record.adapters]
     reads = None if not record.pictures else AUTO if mmproj is None else str(mmproj)
-    with open_model(engine, n_ctx=ctx_size or record.least_context, mmproj=reads) as model:
+    with open_model(engine, n_ctx=ctx_size or record.least_context, mmproj=reads, lora=adapters) as model:
         try:
             return _replay(model, record, engine.cache_dir)
         except KeyboardInterrupt:
@@ -179,6 +195,26 @@ def _check_entry(store: RecordStore, request: str, key: str | None) -> bool:
     for fault in faults:
         write(f"{fault}\n")
     return not faults
+
+
+def _beside(model: Path | None, record: RequestRecord) -> list[Path]:
+    """The files beside a model's that have the names of a record's adapters."""
+    if model is None:
+        return []
+    return [path for one in record.adapters if (path := model.parent / f"{Path(one.name).name}.gguf").exists()]
+
+
+def _with_files(record: RequestRecord, files: list[Path], cache_dir: Path | None) -> RequestRecord:
+    """The record with the files of its adapters as their names. Raises `NotReplayable`, `GGUFError`."""
+    from zinc_rt.gguf import GGUFFile
+    from zinc_rt.lang.cache import default_cache_dir
+    from zinc_rt.serving.records.replay import with_adapters_here
+
+    here = {}
+    for path in files:
+        with GGUFFile.open(path) as file:
+            here[file.sha256(cache_dir or default_cache_dir())] = str(path)
+    return with_adapters_here(record, here)
 
 
 def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:

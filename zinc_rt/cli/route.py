@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.server_options import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
+from zinc_rt.cli.server_options import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, OtlpEndpoint, Port
 from zinc_rt.cli.terminal import write
 
 Servers = Annotated[
@@ -40,6 +40,7 @@ def route(
     ssl_certfile: CertFile = None,
     ssl_keyfile: CertKeyFile = None,
     log_level: LogLevel = "info",
+    otlp_endpoint: OtlpEndpoint = None,
     debug: o.Debug = False,
 ) -> int:
     """Spread requests over several servers of one model (`zinc serve`).
@@ -59,5 +60,6 @@ def route(
         web=WebRule.of(host, allow_host or (), cors or ()),
         certificate=Certificate.of(ssl_certfile, ssl_keyfile),
         log_level=log_level,
+        otlp_endpoint=otlp_endpoint,
     )
     return start_router(backend, config, lambda url: write(f"zinc: {url} passes requests on now\n"), backend_ca)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,6 @@ from zinc_rt.cli.sampling_options import ServerSampling
 from zinc_rt.cli.server_options import SERVER, ServerOptions
 from zinc_rt.cli.several import devices_of, serve_each
 from zinc_rt.cli.terminal import write
-from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
 from zinc_rt.utils.durations import seconds_of
@@ -159,22 +158,22 @@ class ServedOptions(GeneratingOptions):
     idle_unload: IdleUnload = None
     models_memory: ModelsMemory = None
 
-    def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
-        """See `EngineOptions.load_options`. Of several models, `mmproj` and `draft_model` are lists: see `fit_models`.
+    def projector(self) -> str | list[str]:
+        """The file of --mmproj; of several models all files, which `fit_models` shares out. Raises `UsageError`."""
+        return self._only("--mmproj", self.mmproj)
 
-        Raises `UsageError`.
-        """
-        projectors, drafts, several = self.mmproj or [], self.model_draft or [], self.several
-        if not several and max(len(projectors), len(drafts)) > 1:
-            raise UsageError("--mmproj and --model-draft are given once each where there is one model")
-        only: dict[str, Any] = {
-            "mmproj": projectors[0] if projectors else None,
-            "model_draft": drafts[0] if drafts and not several else None,
-        }
-        made = GeneratingOptions.load_options(replace(self, **only), verbosity)
-        if several:
-            made |= {name: files for name, files in (("mmproj", projectors), ("draft_model", drafts)) if files}
-        return made
+    def draft(self) -> str | list[str]:
+        """The same of --model-draft. Raises `UsageError`, and what `model_file` raises."""
+        found = self._only("--model-draft", self.model_draft)
+        return found if isinstance(found, list) else str(model_file(Path(found), None))
+
+    def _only(self, option: str, given: Any) -> str | list[str]:
+        files: list[str] = given
+        if self.several:
+            return files
+        if len(files) > 1:
+            raise UsageError(f"{option} is given {len(files)} times; where there is one model it is given once")
+        return files[0]
 
     @cached_property
     def files(self) -> list[Path]:

@@ -115,7 +115,7 @@ class ProcessClient:
         self._live = RequestLog(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
         self._shares: dict[str, TenantShare] = {}
         self._changes: list[LoadAdapter | UnloadAdapter] = []  # of adapters since the start: the last of each name
-        self._status = EngineStatus()
+        self._status = EngineStatus(n_slots=start.arguments.get("n_slots") or 0)
         self._wrong: str | None = "the engine loads its model"
         self._over = False  # no engine is started any more
         self._process: subprocess.Popen[bytes] | None = None

@@ -62,7 +62,7 @@ HUB: Final = (
 """Of the library that downloads models."""
 
 TRACES: Final = (
-    Variable("OTEL_SERVICE_NAME", "the name of the server in traces. Unset: zinc"),
+    Variable("OTEL_SERVICE_NAME", "the name of the server in traces. Unset: zinc, of a router zinc-route"),
     Variable("OTEL_RESOURCE_ATTRIBUTES", "more about it, as `deployment.environment.name=test,host.name=a`"),
     Variable("OTEL_EXPORTER_OTLP_HEADERS", "headers for the collector, as `authorization=Bearer%20KEY`", secret=True),
     Variable("OTEL_EXPORTER_OTLP_CERTIFICATE", "a file with the certificates behind the collector's own"),

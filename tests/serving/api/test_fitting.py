@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.adapters.files import story_adapters
@@ -18,8 +19,10 @@ from tests.vision import towers
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
+from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.fitting import FittedModel, fit_models
+from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.model_table import table_of
 from zinc_rt.serving.api.start import EngineChoice, Several
 
@@ -113,6 +116,40 @@ def test_names_are_those_of_files(folder: Path, tmp_path: Path) -> None:
         fit_models([folder / "large.gguf", tmp_path / "more/large-00001-of-00001.gguf"], {})
 
 
+def test_models_are_described_without_loading_them(folder: Path) -> None:
+    several = Several([folder / "small.gguf", folder / "bert.gguf"])
+    options = {"lora": [(str(folder / "x.gguf"), 0.5, "mine")], "n_slots": 3, "n_ctx": 48}
+    front = several.service(ServerConfig(), EngineChoice(options=options))
+    table, got = table_of(front), []
+    assert table is not None
+    asked: list[tuple[str, str, Any]] = [
+        ("POST", "/api/show", {"model": name}) for name in ("small:latest", "mine", "bert")
+    ]
+    asked += [("GET", f"{path}?model=small", None) for path in ("/props", "/slots", "/lora-adapters")]
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(app=App(front))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            got.extend([(await http.request(method, path, json=body)).json() for method, path, body in asked])
+        await front.close()
+
+    asyncio.run(run())
+    show, mine, bert, props, slots, adapters = got
+    assert show["capabilities"] == mine["capabilities"] == ["completion"]
+    assert show["template"].startswith("{%")
+    assert show["model_info"][f"{show['details']['family']}.context_length"] == 48
+    assert bert["capabilities"] == ["embedding"]
+    assert (props["total_slots"], props["default_generation_settings"]["n_ctx"], props["model_alias"]) == (
+        3,
+        48,
+        "small",
+    )
+    assert [slot["is_processing"] for slot in slots] == [False] * 3
+    assert [(one["id"], one["scale"]) for one in adapters] == [(0, 0.5)]
+    assert [model.state for model in table.models] == ["unloaded"] * 2
+    assert table._described == set()
+
+
 def test_a_server_opens_models_with_what_fits(folder: Path, tmp_path: Path) -> None:
     async def admit(plan: object) -> None:
         """Nothing is loaded here."""
@@ -125,8 +162,7 @@ def test_a_server_opens_models_with_what_fits(folder: Path, tmp_path: Path) -> N
     assert table is not None
     assert table.known("mine") is table.models[0]
     assert table.find("any") is table.models[0]
-    hosted = table.models[0]
-    service = hosted.open(hosted, admit)
+    service = table._open(table.models[0].fitted, admit, Metrics())
     try:
         service.model.check_name("any")
         assert [one.name for one in service.model.adapters.entries] == ["mine"]

@@ -21,8 +21,10 @@ from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api import model_table
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
+from zinc_rt.serving.api.fitting import FittedModel
 from zinc_rt.serving.api.keys import add_key, read_keys
-from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.model_table import Admit, ModelTable
 from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.chain import check_chain
@@ -72,19 +74,20 @@ class Several:
         self.fails: set[str] = set()
         self.card: int | None = None  # memory of a GPU, where models run on one
         self.now = 0.0
-        hosted = [HostedModel((name,), self._open) for name in self.clients]
-        self.table = ModelTable(self.front, hosted, **{"budget": 2 * SIZE, "clock": lambda: self.now, **table})
+        models = [FittedModel((name,)) for name in self.clients]
+        self.table = ModelTable(
+            self.front, models, self._open, **{"budget": 2 * SIZE, "clock": lambda: self.now, **table}
+        )
 
-    def _open(self, hosted: HostedModel, admit: Admit) -> Service:
-        front, name = self.front, hosted.name
+    def _open(self, fitted: FittedModel, admit: Admit, metrics: Metrics) -> Service:
+        front, name = self.front, fitted.names[0]
         ids = front.model.tokenizer.encode(f"I am {name}.", add_special=False)
         client: Any = Asking(admit, self.gate, name in self.fails, self._plan, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
-        model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
-        kept = front.records and RequestRecorder(front.records, name, partial(self._hash, name))
-        return Service(
-            front.config, client, model, front.log, front.tenants, front.keys, kept, hosted.metrics, front=front
-        )
+        model = dataclasses.replace(front.model, names=fitted.names, pool=ThreadPoolExecutor(1), template=None)
+        hashed = partial(self._hash, name)
+        kept = None if front.records is None else RequestRecorder(front.records, name, hashed)
+        return Service(front.config, client, model, front.log, front.tenants, front.keys, kept, metrics, front=front)
 
     def _plan(self) -> Planned:
         if self.card is None:
@@ -360,7 +363,7 @@ async def test_audits_look_at_models_that_are_loaded(bench: MakeBench, tmp_path:
 @in_loop
 async def test_an_adapter_stands_for_its_model(bench: MakeBench) -> None:
     server = Several(bench)
-    server.table.models[1].adapters = ("of b",)
+    server.table.models[1].fitted = FittedModel(("b",), adapters=("of b",))
     listed = (await server.http.get("/v1/models")).json()["data"]
     assert [(m["id"], m.get("parent")) for m in listed][1:3] == [("b", None), ("of b", "b")]
     await server.says("of b")  # the fake one has no such adapter, but it is loaded

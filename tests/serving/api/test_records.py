@@ -7,19 +7,25 @@ import io
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.adapters.files import story_adapters
 from tests.serving.api.conftest import SAYS, Bench
 from tests.serving.api.fake import FakeClient
-from zinc_rt.scheduler.messages import EngineInfo
+from zinc_rt.adapters.slots import AdapterRequest
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.scheduler.messages import CancelReason, EngineInfo
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
 from zinc_rt.serving.api.keys import ApiKeys, add_key, read_keys
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
+from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.chain import check_chain
@@ -93,6 +99,40 @@ def test_a_request_is_kept_and_replayed(served: ServedModel, tmp_path: Path) -> 
         assert store.record(answer["id"] + "-1").seed == 6
         assert store.record(answer["id"]).model.sha256 == SHA
         assert [day[1:3] for day in store.days()] == [("default", 3)]
+
+    asyncio.run(test())
+
+
+def test_answers_with_adapters_are_kept_with_the_hashes_of_their_files(served: ServedModel, tmp_path: Path) -> None:
+    files = story_adapters(tmp_path, "xy")
+
+    def named(*names: str) -> ServedModel:
+        with GGUFFile.open(built_in_model()) as file:
+            requests = [AdapterRequest(path, name, 0.0) for path, name in zip(files, names, strict=False)]
+            return replace(served, adapters=ServedAdapters.read(file, requests, kept=tmp_path))
+
+    async def test() -> None:
+        async with server(served, tmp_path / "r") as bench:
+            bench.service.model = named("x", "y")
+            ids = [
+                (await bench.chat(**fields)).json()["id"]
+                for fields in ({"model": "x"}, {"lora": [{"id": 1, "scale": 0.5}]})
+            ]
+            await kept(bench)
+            receipt = (await bench.http.get(f"/v1/zinc/receipts/{ids[1]}")).json()
+            assert receipt["manifest"]["model"]["n_tensors"] == 2
+            bench.service.model = named("of another name", "y")
+            for name, used in zip(ids, (("of another name", 1.0), ("y", 0.5)), strict=True):
+                assert (await replay(bench, name)).json()["equal"] is True
+                assert bench.client.submitted[-1].adapters == (used,)
+            bench.service.model = named("x")
+            gone = await replay(bench, ids[1])
+            assert (gone.status_code, gone.json()["error"]["code"]) == (409, "not_replayable")
+            assert "the adapter 'y'" in gone.json()["error"]["message"]
+        record = RecordStore(tmp_path / "r").record(ids[1])
+        assert [(one.sha256, one.scale) for one in record.adapters] == [
+            (sha256(files[1].read_bytes()).hexdigest(), 0.5)
+        ]
 
     asyncio.run(test())
 
@@ -237,7 +277,7 @@ def test_a_replay_counts_like_any_request(served: ServedModel, tmp_path: Path) -
             assert bench.client.submitted[1].tenant == "default"
             assert bench.service.admission.inside == 1
             assert len(bench.service.running) == 1  # so draining waits for it, and DELETE ends it
-            bench.client.cancel(bench.client.submitted[1].id, "deadline")
+            bench.client.cancel(bench.client.submitted[1].id, CancelReason.deadline)
             late = await running
             assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
             bench.client.gate = None

@@ -24,8 +24,8 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Grammar, Usage
 from zinc_rt.serving.records import store as store_module
 from zinc_rt.serving.records.receipt import malformed
-from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
-from zinc_rt.serving.records.replay import Difference, NotReplayable, check_replayable, whole
+from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RecordedAdapter, RequestRecord
+from zinc_rt.serving.records.replay import Difference, NotReplayable, check_replayable, whole, with_adapters_here
 from zinc_rt.serving.records.replay import at as at_place
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter, StoreError, UnknownRecord
 from zinc_rt.vision.shown import PixelTile, ShownPicture
@@ -82,10 +82,37 @@ def test_receipts_bind_everything_that_tokens_depend_on() -> None:
         {"params": SamplingParams()},
         {"model": ModelIdentity("tiny", "cd" * 32, "q8_0")},
         {"model": ModelIdentity("tiny", "ab" * 32, "f16")},
+        {"adapters": (RecordedAdapter("a", "ab" * 32, 1.0),)},
+        {"adapters": (RecordedAdapter("a", "ab" * 32, math.nextafter(1.0, 2.0)),)},
+        {"adapters": (RecordedAdapter("a", "ab" * 31 + "ac", 1.0),)},
     ]
     certificates = [record(**change).receipt()["certificate"] for change in changes]
     assert len(set(certificates)) == len(changes)
     assert record("other", created=1.0).receipt()["certificate"] == certificates[0]
+
+
+def test_tampering_with_an_adapter_is_found(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "s")
+    made = record(adapters=(RecordedAdapter("a", "ab" * 32, 0.1), RecordedAdapter("b", "cd" * 32, -2.0)))
+    store.add([(entry(), made)])
+    assert store.record("r1") == made
+    link = store.entry("r1")
+    assert link is not None
+    assert store.mismatch(link) is None
+    here = with_adapters_here(made, {"ab" * 32: "x", "cd" * 32: "y"})
+    assert here.submit("again").adapters == (("x", 0.1), ("y", -2.0))
+    with pytest.raises(NotReplayable, match=r"with the adapter 'b', whose file's SHA-256 begins with cdcd.*--lora"):
+        with_adapters_here(made, {"ab" * 32: "x"})
+    (body,) = store._db.execute("select body from records").fetchone()
+    for old, new in ((b"0x1.999999999999ap-4", b"0x1.999999999999bp-4"), (b"cd" * 32, b"cd" * 31 + b"ce")):
+        text = zlib.decompress(body)
+        assert old in text
+        store._db.execute("update records set body = ?", [zlib.compress(text.replace(old, new))])
+        assert store.mismatch(link) is not None
+    bad = json.loads(json.dumps(made.to_json()))
+    bad["adapters"][0]["sha256"] = "ab"
+    with pytest.raises(BadRecord):
+        RequestRecord.from_json(bad)
 
 
 def shown(pixels: bytes = b"rgbRGB", digest: bytes = b"d" * 32, rows: int = 6) -> ShownPicture:

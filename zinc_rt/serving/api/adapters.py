@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -74,8 +75,9 @@ async def load_adapter(service: Service, call: Call) -> None:
         raise invalid(f"lora_name is {show(name)}, which is empty or taken", "lora_name")
     try:
         with AdapterFile.open(Path(request.lora_path)) as file:
+            sha256 = await model.aside(partial(model.adapters.sha256, file))
             await service.client.change_adapters(LoadAdapter(call.id, name, request.lora_path))
-            model.adapters.add(file, AdapterRequest(Path(request.lora_path), name, 0.0))
+            model.adapters.add(file, AdapterRequest(Path(request.lora_path), name, 0.0), sha256)
     except (AdapterRefused, GGUFError, ZincError) as error:
         raise ApiError(400, str(error), param="lora_path", code="adapter_refused") from None
     await call.reply(f"Success: adapter {name!r} is loaded.".encode(), kind=_TEXT)

@@ -88,14 +88,14 @@ ENDPOINTS: Final = (
     ),
     Endpoint("POST", "/api/embed", ollama.embed, body=ollama.OllamaEmbed, fields=ollama.EMBED),
     Endpoint("POST", "/api/embeddings", ollama.embeddings, body=ollama.OllamaEmbeddings, fields=ollama.EMBEDDINGS),
-    Endpoint("POST", "/api/show", ollama_models.show, counted=False, body=ollama_models.OllamaModel),
+    Endpoint("POST", "/api/show", ollama_models.show, counted=False, body=ollama_models.OllamaModel, loads=False),
     Endpoint("POST", "/api/pull", ollama_models.pull, body=ollama_models.OllamaModel, of_model=False),
     Endpoint("DELETE", "/api/delete", ollama_models.delete, body=ollama_models.OllamaModel, of_model=False),
     Endpoint("GET", "/api/tags", ollama_models.tags, counted=False),
     Endpoint("GET", "/api/ps", ollama_models.running, counted=False),
     Endpoint("GET", "/api/version", ollama_models.version, counted=False),
-    Endpoint("GET", "/props", llamacpp.props, counted=False, of_model=True),
-    Endpoint("GET", "/slots", llamacpp.slots, counted=False, of_model=True),
+    Endpoint("GET", "/props", llamacpp.props, counted=False, of_model=True, loads=False),
+    Endpoint("GET", "/slots", llamacpp.slots, counted=False, of_model=True, loads=False),
     Endpoint("POST", "/apply-template", llamacpp.apply_template, body=llamacpp.TemplateRequest),
     *(
         Endpoint("POST", path, llamacpp.completion, body=llamacpp.LlamaCompletion, fields=llamacpp.COMPLETION)
@@ -103,7 +103,7 @@ ENDPOINTS: Final = (
     ),
     Endpoint("POST", "/infill", llamacpp.infill, body=llamacpp.InfillRequest, fields=llamacpp.INFILL),
     *(Endpoint("POST", path, rerank.rerank, body=rerank.RerankRequest, fields=fields.RERANK) for path in rerank.PATHS),
-    Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False, of_model=True),
+    Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False, of_model=True, loads=False),
     Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False, of_model=True),
     Endpoint("POST", "/v1/load_lora_adapter", adapters.load_adapter, body=adapters.LoadRequest),
     Endpoint(
@@ -162,7 +162,7 @@ class App:
             if endpoint.counted:
                 call.id = new_id("req-")
             if endpoint.of_model:
-                service = await service.of(call, endpoint.streams, endpoint.naming)
+                service = await service.of(call, endpoint.streams, endpoint.naming, endpoint.loads)
             await endpoint.handler(service, call)
         except ApiError as error:
             await self._refuse(call, error)

@@ -87,7 +87,7 @@ class Auditor:
         if service is None:
             raise NotReplayable(f"the model {record.model.name!r} is not loaded any more")
         try:
-            await check_same(service, record)
+            record = await check_same(service, record)
             found = await compare(service, record, TENANT)
         finally:
             service.left()

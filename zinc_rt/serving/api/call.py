@@ -53,8 +53,9 @@ class Call:
 
     pictures: whether its body may hold some. large: where it takes room for a large body, which `release` gives back.
     model: the fingerprint of the model that answers. id: of the request and its answer. tenant: set once the key is
-    known. adapters: names and scales of those that it has. served: the name of the adapter that it chose as its model,
-    empty for the model itself. status: of the answer, 0 before it began. outcome: a word for log and metrics.
+    known. adapters: names and scales of those that it has; adapter_hashes: see `ServedAdapters.hashes`. served: the
+    name of the adapter that it chose as its model, empty for the model itself. status: of the answer, 0 before it
+    began. outcome: a word for log and metrics.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Call:
         self.seed = 0
         self.choices: list[AnswerChoice] = []
         self.adapters: tuple[tuple[str, float], ...] = ()
+        self.adapter_hashes: dict[str, str] = {}
         self.served = ""
         self.ticket: Ticket | None = None
         self.facts: dict[str, Any] = {}  # for the log

@@ -40,17 +40,17 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """One of several models. options: of `zinc_rt.load`. embeds: it makes vectors of texts. adapters: names
-    of its adapters. pictures: whether it may read pictures.
+    """One of several models. names: all of its names, the one that answers carry first. file: facts from its file.
+    options: of `zinc_rt.load`. embeds: it makes vectors of texts. adapters: names of those that it is started with.
+    pictures: whether it may read pictures.
     """
 
-    path: Path
     names: tuple[str, ...]
-    options: Mapping[str, Any]
-    embeds: bool
-    file: ModelFile
-    adapters: tuple[str, ...]
-    pictures: bool
+    file: ModelFile = field(default_factory=ModelFile)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    embeds: bool = False
+    adapters: tuple[str, ...] = ()
+    pictures: bool = False
 
 
 def fit_models(paths: Sequence[Path], options: Mapping[str, Any], embeddings: bool = False) -> list[FittedModel]:
@@ -112,11 +112,10 @@ class _Model:
         """It with the options that all models have."""
         reads = self.options.get("mmproj")
         return FittedModel(
-            self.path,
             self.names,
+            ModelFile.read(self.file),
             {**rest, **self.options},
             self.embeds,
-            ModelFile.read(self.file),
             tuple(self.adapters),
             reads is not None and (reads != AUTO or bool(projectors_beside(self.path))),
         )

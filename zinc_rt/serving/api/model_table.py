@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,16 +19,19 @@ from zinc_rt.errors import ZincError
 from zinc_rt.mem.plan import HEADROOM, format_bytes
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.fitting import FittedModel
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.requests import read_json
-from zinc_rt.serving.api.served_model import ANY_NAME, ModelFile, fingerprint
+from zinc_rt.serving.api.served_model import ANY_NAME, fingerprint
 from zinc_rt.serving.api.service import AskedModel, Naming, Service
 from zinc_rt.serving.api.sse import comment
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.wire import Planned
 
 Admit = Callable[[Planned], Awaitable[None]]
+OpenModel = Callable[[FittedModel, Admit, Metrics], Service]
+"""Makes a model's service, which is not started; it gets what admits the plan, and the model's metrics."""
 
 LATEST: Final = ":latest"
 """What Ollama's clients put behind names."""
@@ -43,18 +46,12 @@ _LOOK: Final = 1.0
 class HostedModel:
     """One model of a server, loaded or not.
 
-    names: all of its names, the one that answers carry first. open: makes its service, which is not started; it gets
-    what admits the plan. file: facts from its file. adapters: names of those that it is started with. pictures:
-    whether it reads some. service: None while it is not loaded. users: requests that have it, or wait for it. used:
-    when the last one ended. idle: seconds after that until it is unloaded, infinite for never. taken: bytes of memory
-    that its plan has; on_gpu: whether they are a GPU's.
+    fitted: what its file and the command line say of it. service: None while it is not loaded. users: requests that
+    have it, or wait for it. used: when the last one ended. idle: seconds after that until it is unloaded, infinite for
+    never. taken: bytes of memory that its plan has; on_gpu: whether they are a GPU's.
     """
 
-    names: tuple[str, ...]
-    open: Callable[[HostedModel, Admit], Service]
-    file: ModelFile = field(default_factory=ModelFile)
-    adapters: tuple[str, ...] = ()
-    pictures: bool = False
+    fitted: FittedModel
     service: Service | None = None
     idle: float = math.inf
     loading: asyncio.Task[Service] | None = None
@@ -67,7 +64,7 @@ class HostedModel:
     @property
     def name(self) -> str:
         """The name that answers carry."""
-        return self.names[0]
+        return self.fitted.names[0]
 
     @property
     def state(self) -> str:
@@ -81,6 +78,7 @@ class ModelTable:
     Args:
         front: what answers requests that need no model.
         models: the first one serves requests that name none.
+        open: makes their services, on another thread than the event loop's.
         budget: bytes of memory that the plans of all loaded models may have together, None for any; plans of a GPU's
             memory are compared with what is free there.
         idle: seconds without a request after which a model is unloaded, None for never; a request may say otherwise
@@ -90,17 +88,20 @@ class ModelTable:
     def __init__(
         self,
         front: Service,
-        models: Sequence[HostedModel],
+        models: Iterable[FittedModel],
+        open: OpenModel,
         budget: int | None = None,
         idle: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.models = list(models)
-        self._front, self._budget, self._clock = front, budget, clock
+        self.models = [HostedModel(model) for model in models]
+        self._open, self._front, self._budget, self._clock = open, front, budget, clock
         self._idle = math.inf if idle is None else idle
         self._room = asyncio.Lock()  # held while models are unloaded: what they took is free when it is given back
         self._left_alone = asyncio.Event()  # a model has no requests any more
         self._reading = 0
+        self._described: set[Service] = set()  # of models that are not loaded
+        self._describing = asyncio.Lock()  # a tokenizer takes much memory
         front.table = self
 
     @property
@@ -116,12 +117,12 @@ class ModelTable:
     @property
     def read_pictures(self) -> bool:
         """Whether one of the models reads pictures."""
-        return any(model.pictures for model in self.models)
+        return any(model.fitted.pictures for model in self.models)
 
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the weights of any model."""
-        return fingerprint(*(model.file.path for model in self.models))
+        return fingerprint(*(model.fitted.file.path for model in self.models))
 
     def find(self, name: str | None) -> HostedModel:
         """The model of a name, or of an adapter's name; the first one for None. Raises `ApiError`."""
@@ -138,7 +139,7 @@ class ModelTable:
     def known(self, name: str) -> HostedModel | None:
         """The model of a name, or of an adapter's name, also as Ollama's clients write them."""
         for model in self.models:
-            if name in (*model.names, *model.adapters):
+            if name in (*model.fitted.names, *model.fitted.adapters):
                 return model
             if model.service is not None and model.service.model.adapters.find(name) is not None:
                 return model
@@ -152,7 +153,7 @@ class ModelTable:
         model.users += 1
         return model.service
 
-    async def enter(self, call: Call, streams: bool, naming: Naming | None) -> Service:
+    async def enter(self, call: Call, streams: bool, naming: Naming | None, loads: bool = True) -> Service:
         """See `Service.of`. `leave` must follow. Reads the body, of so many requests at once as may wait."""
         if self._reading > self._front.tenants.limits.queue:
             raise ApiError(503, "too many requests arrive at once", code="server_busy", retry_after=1)
@@ -166,6 +167,8 @@ class ModelTable:
         call.facts["model"] = model.name
         if asked.unloads is True and model.state == "unloaded":
             return self._front
+        if not loads and model.service is None:
+            return await self._describe(model)
         model.users += 1
         began = self._clock()
         try:
@@ -177,11 +180,24 @@ class ModelTable:
         call.load_seconds = self._clock() - began
         return service
 
+    async def _describe(self, model: HostedModel) -> Service:
+        """The service of a model that is not loaded, which `leave` ends. Raises `ApiError`."""
+        try:
+            async with self._describing:
+                service = await asyncio.to_thread(self._open, model.fitted, partial(self._admit, model), Metrics())
+        except ZincError as error:
+            raise _not_loaded(model, error) from None
+        self._described.add(service)
+        return service
+
     def leave(self, service: Service) -> None:
         """A request that `enter` let in is over."""
         for model in self.models:
             if model.service is service:
                 self._left(model)
+        if service in self._described:
+            self._described.remove(service)
+            self._front.background.task("described", service.end())
 
     def _left(self, model: HostedModel) -> None:
         model.users -= 1
@@ -239,19 +255,20 @@ class ModelTable:
         async with self._room:
             pass  # its last engine may still end
         began = self._clock()
-        opening = asyncio.create_task(asyncio.to_thread(model.open, model, partial(self._admit, model)))
+        opening = asyncio.create_task(
+            asyncio.to_thread(self._open, model.fitted, partial(self._admit, model), model.metrics)
+        )
         try:
             service = await asyncio.shield(opening)
             if service.embedder is not None:  # it is loaded in this process, which tells no plan
-                await self._admit(model, Planned(model.file.size + HEADROOM, None, False))
+                await self._admit(model, Planned(model.fitted.file.size + HEADROOM, None, False))
             service.loaded(await service.client.start())
         except BaseException as error:
             model.taken = 0
             with suppress(Exception):  # `error`, where it did not open; a thread goes on where its task is cancelled
                 await (await opening).end()
             if isinstance(error, ZincError) and not isinstance(error, ApiError):
-                said = f"the model {model.name!r} cannot be loaded: {error}"
-                raise ApiError(500, said, code="model_not_loaded") from None
+                raise _not_loaded(model, error) from None
             raise
         tell(self._front.log, "loaded", model=model.name, bytes=model.taken, seconds=round(self._clock() - began, 3))
         service.draining = self._front.draining
@@ -334,6 +351,10 @@ def _loaded(model: HostedModel, task: asyncio.Task[Service]) -> None:
     model.loading = None
     if not task.cancelled():
         task.exception()  # told to who waits, if any
+
+
+def _not_loaded(model: HostedModel, error: ZincError) -> ApiError:
+    return ApiError(500, f"the model {model.name!r} cannot be loaded: {error}", code="model_not_loaded")
 
 
 async def _named_in_body(front: Service, call: Call) -> AskedModel:

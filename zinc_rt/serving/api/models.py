@@ -28,7 +28,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
         "owned_by": "zinc",
         "root": model.name,
         "meta": {
-            "architecture": model.architecture,
+            "architecture": model.file.architecture,
             "n_ctx": model.n_ctx,
             "n_vocab": model.tokenizer.n_vocab,
             "fingerprint": service.fingerprint,
@@ -44,8 +44,10 @@ def _record(service: Service, name: str) -> dict[str, Any]:
 
 
 def _adapter(service: Service, adapter: ServedAdapter) -> dict[str, Any]:
-    """An adapter as a model of its own, as vLLM has it."""
-    return {**_record(service, adapter.name), "parent": service.model.name, "root": adapter.path}
+    """An adapter as a model of its own, as vLLM has it; `meta.adapter` is its number for `lora`."""
+    record = _record(service, adapter.name)
+    meta = record["meta"] | {"adapter": adapter.id}
+    return {**record, "meta": meta, "parent": service.model.name, "root": adapter.path}
 
 
 def _check_loaded(service: Service) -> None:
@@ -71,15 +73,15 @@ def _records(service: Service) -> list[dict[str, Any]]:
 
 def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
     """One of several models: what is known of it without loading it, and whether it is loaded."""
-    plain = {"object": "model", "created": hosted.file.created, "owned_by": "zinc", "root": hosted.name}
+    fitted = hosted.fitted
+    plain = {"object": "model", "created": fitted.file.created, "owned_by": "zinc", "root": hosted.name}
     if hosted.service is not None:
         found = _records(hosted.service)
     else:
-        architecture = hosted.file.metadata.get("general.architecture", "")
-        known = {**plain, "meta": {"architecture": architecture, "pictures": hosted.pictures}}
-        found = [{"id": name, **known} for name in hosted.names]
-        found += [{"id": name, **known, "parent": hosted.name} for name in hosted.adapters]
-    return [{**record, "size": hosted.file.size, "status": {"value": hosted.state}} for record in found]
+        known = {**plain, "meta": {"architecture": fitted.file.architecture, "pictures": fitted.pictures}}
+        found = [{"id": name, **known} for name in fitted.names]
+        found += [{"id": name, **known, "parent": hosted.name} for name in fitted.adapters]
+    return [{**record, "size": fitted.file.size, "status": {"value": hosted.state}} for record in found]
 
 
 def _table(service: Service, call: Call) -> ModelTable:

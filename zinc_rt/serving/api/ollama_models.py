@@ -87,7 +87,7 @@ async def show(service: Service, call: Call) -> None:
     check_model(service, name)
     model = service.model
     facts = {**model.file.metadata, "general.parameter_count": model.file.parameters}
-    facts[f"{model.architecture}.context_length"] = model.n_ctx  # clients shorten prompts to this
+    facts[f"{model.file.architecture}.context_length"] = model.n_ctx  # clients shorten prompts to this
     template = "" if model.template is None else model.template.source()
     defaults = {"num_ctx": model.n_ctx, "temperature": model.defaults.temperature, "top_k": model.defaults.top_k}
     entry = _entry(service, name)
@@ -144,7 +144,7 @@ def _delete(service: Service, name: str) -> None:
     except ZincError as error:
         raise ApiError(404, str(error), code="model_not_found") from None
     table = table_of(service)
-    files = [service.model.file] if table is None else [model.file for model in table.models]
+    files = [service.model.file] if table is None else [model.fitted.file for model in table.models]
     if {file.path.resolve() for file in files} & {path.resolve() for path in found.paths}:
         raise served
     remove(found)
@@ -191,7 +191,8 @@ def _hosted(model: HostedModel) -> list[dict[str, Any]]:
     """The entries of one of several models; what only its weights say is left out until it is loaded."""
     if model.service is not None:
         return [_entry(model.service, name) for name in _names(model.service)]
-    return [_listed(name, model.file, "") for name in _tagged([*model.names, *model.adapters])]
+    fitted = model.fitted
+    return [_listed(name, fitted.file, "") for name in _tagged([*fitted.names, *fitted.adapters])]
 
 
 def _capabilities(service: Service) -> list[str]:
@@ -214,7 +215,7 @@ def _entry(service: Service, name: str) -> dict[str, Any]:
 
 
 def _listed(name: str, file: ModelFile, digest: str) -> dict[str, Any]:
-    n, family = file.parameters, str(file.metadata.get("general.architecture", ""))
+    n, family = file.parameters, file.architecture
     return {
         "name": name,
         "model": name,

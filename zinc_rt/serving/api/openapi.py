@@ -44,7 +44,8 @@ _ERROR: Final = {
 class Endpoint:
     """One endpoint. public: without a key. counted: its requests are logged and counted. body: what a request's body is
     decoded into; fields: the records of its fields. of_model: it asks something of one model; by default where it has a
-    body. naming: how it names the model, None for the usual way.
+    body. naming: how it names the model, None for the usual way. loads: that model is loaded for it; False where its
+    file is enough.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Endpoint:
     fields: Sequence[ApiField] = ()
     of_model: bool | None = None
     naming: Naming | None = None
+    loads: bool = True
 
     def __post_init__(self) -> None:
         """Fill in `of_model`."""

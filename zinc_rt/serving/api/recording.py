@@ -18,7 +18,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, ModelIdentity, RequestRecord
+from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, ModelIdentity, RecordedAdapter, RequestRecord
 from zinc_rt.serving.records.signing import ReceiptSigner
 from zinc_rt.serving.records.store import KeepRecords, LedgerEntry, RecordStore, RecordWriter
 
@@ -154,7 +154,6 @@ class RequestRecorder:
         """Write the answers of a request that is over."""
         for answer in call.choices:
             unkept = keep is KeepRecords.none or answer.finish is None or answer.silent  # nothing to replay
-            unkept = unkept or bool(answer.request.adapters)  # a record does not say which files
             made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),
@@ -206,6 +205,7 @@ def _usage(answer: AnswerChoice) -> Usage:
 def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], RequestRecord]:
     request, created = answer.request, time.time()
     finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
+    adapters = tuple(RecordedAdapter(name, call.adapter_hashes[name], scale) for name, scale in request.adapters)
     content = hashlib.sha256("".join(answer.content or ()).encode()).hexdigest()
 
     def made(model: ModelIdentity) -> RequestRecord:
@@ -226,6 +226,7 @@ def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], Re
             prefill=answer.prefill,
             logprobs=tuple(answer.logprobs[answer.given :]),
             text_sha256=content,
+            adapters=adapters,
         )
 
     return made

@@ -18,7 +18,15 @@ from zinc_rt.serving.api.recording import ServerRecords
 from zinc_rt.serving.api.service import AskedModel, Service
 from zinc_rt.serving.records.chain import GENESIS
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
-from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
+from zinc_rt.serving.records.replay import (
+    NotReplayable,
+    at,
+    check_replayable,
+    first_difference,
+    measured,
+    whole,
+    with_adapters_here,
+)
 from zinc_rt.serving.records.store import StoreError, UnknownRecord
 
 T = TypeVar("T")
@@ -91,7 +99,7 @@ async def replay(service: Service, call: Call) -> None:
     seconds = service.seconds(call)
     async with call.attended():
         try:
-            await check_same(service, record)
+            record = await check_same(service, record)
         except NotReplayable as error:
             raise ApiError(409, str(error), code="not_replayable") from None
         found = await compare(service, record, call.tenant, seconds, lambda: service.admission.admitted(ticket))
@@ -105,12 +113,16 @@ async def _asked_id(call: Call) -> str:
         raise invalid(str(error), "id") from None
 
 
-async def check_same(service: Service, record: RequestRecord) -> None:
-    """Raise `NotReplayable` unless the service's model is the record's; waits for the hash of its file."""
+async def check_same(service: Service, record: RequestRecord) -> RequestRecord:
+    """The record with this server's names of adapters; waits for the hash of the model's file.
+
+    Raises `NotReplayable` unless the service's model, and its adapters, are the record's.
+    """
     identity = None if service.recorder is None else await service.recorder.settled()
     if identity is None:
         raise NotReplayable("the model's file has no hash; the server's log says why")
     check_replayable(record, identity.sha256, identity.kv, identity.projector)
+    return with_adapters_here(record, {one.sha256: one.name for one in service.model.adapters.entries})
 
 
 async def compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -28,7 +29,7 @@ class LoraScale(msgspec.Struct):
 
 @dataclass(slots=True)
 class ServedAdapter:
-    """One adapter. id: its number. scale: for requests that choose none."""
+    """One adapter. id: its number. scale: for requests that choose none. sha256: see `ServedAdapters.sha256`."""
 
     id: int
     name: str
@@ -36,36 +37,42 @@ class ServedAdapter:
     scale: float
     task_name: str
     prompt_prefix: str
+    sha256: str = ""
 
     @classmethod
-    def of(cls, number: int, file: AdapterFile, request: AdapterRequest) -> Self:
+    def of(cls, number: int, file: AdapterFile, request: AdapterRequest, sha256: str) -> Self:
         """That of an open file."""
         name = request.name or file.name
-        return cls(number, name, str(request.path), request.scale, file.task_name, file.prompt_prefix)
+        return cls(number, name, str(request.path), request.scale, file.task_name, file.prompt_prefix, sha256)
 
 
 class ServedAdapters:
-    """Belongs to the event loop's thread. slots: room for more, which may be loaded while the server runs."""
+    """Belongs to the event loop's thread. slots: room for more, which may be loaded while the server runs. kept: the
+    folder of files' hashes, None where nobody asks for these.
+    """
 
-    def __init__(self, entries: Iterable[ServedAdapter] = (), slots: int = 0) -> None:
+    def __init__(self, entries: Iterable[ServedAdapter] = (), slots: int = 0, kept: Path | None = None) -> None:
         self._by_id = {entry.id: entry for entry in entries}
-        self.slots = slots
+        self.slots, self._kept = slots, kept
 
     @classmethod
-    def read(cls, model: GGUFFile, requests: Iterable[AdapterRequest], slots: int | None = 0) -> Self:
-        """Those of a command line, in its order. slots: see the class.
+    def read(
+        cls, model: GGUFFile, requests: Iterable[AdapterRequest], slots: int | None = 0, kept: Path | None = None
+    ) -> Self:
+        """Those of a command line, in its order. slots, kept: see the class.
 
         Raises `AdapterError`, `GGUFError`, `UsageError`.
         """
-        found = list[ServedAdapter]()
+        made, found = cls((), slots or 0, kept), list[ServedAdapter]()
         for number, request in enumerate(requests):
             with AdapterFile.open(request.path) as file:
                 file.check_fits(model)
-                found.append(ServedAdapter.of(number, file, request))
+                found.append(ServedAdapter.of(number, file, request, made.sha256(file)))
         names = [entry.name for entry in found]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two adapters have the name {show(twice)}; --lora-modules NAME=FILE gives another one")
-        return cls(found, slots or 0)
+        made._by_id = {entry.id: entry for entry in found}
+        return made
 
     @property
     def entries(self) -> Sequence[ServedAdapter]:
@@ -76,9 +83,17 @@ class ServedAdapters:
         """The adapter of a name."""
         return next((entry for entry in self._by_id.values() if entry.name == name), None)
 
-    def add(self, file: AdapterFile, request: AdapterRequest) -> ServedAdapter:
+    def sha256(self, file: AdapterFile) -> str:
+        """The hash of a file's bytes; empty where records need none. For another thread: it reads all of the file."""
+        return "" if self._kept is None else file.file.sha256(self._kept)
+
+    def hashes(self, chosen: Chosen) -> dict[str, str]:
+        """The hashes of chosen adapters by name: later another file may have the name."""
+        return {entry.name: entry.sha256 for name, _ in chosen if (entry := self.find(name)) is not None}
+
+    def add(self, file: AdapterFile, request: AdapterRequest, sha256: str) -> ServedAdapter:
         """One more, with the next number."""
-        made = ServedAdapter.of(max(self._by_id, default=-1) + 1, file, request)
+        made = ServedAdapter.of(max(self._by_id, default=-1) + 1, file, request, sha256)
         self._by_id[made.id] = made
         return made
 

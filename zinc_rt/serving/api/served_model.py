@@ -47,6 +47,11 @@ class ModelFile:
     quantization: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def architecture(self) -> str:
+        """The model's; empty where the file does not say."""
+        return str(self.metadata.get("general.architecture", ""))
+
     @classmethod
     def read(cls, file: GGUFFile) -> ModelFile:
         """That of an open file."""
@@ -75,7 +80,6 @@ class ServedModel:
     template: ChatTemplate | None
     n_ctx: int
     fingerprint: str
-    architecture: str = ""
     dimensions: int | None = None
     defaults: SamplingParams = DEFAULTS
     any_name: bool = False
@@ -123,7 +127,6 @@ class ServedModel:
             template=template,
             n_ctx=n_ctx,
             fingerprint=fingerprint(*filter(None, (path, projector))),
-            architecture=str(file.metadata.get("general.architecture", "")),
             file=ModelFile.read(file),
             pictures=pictures,
             pairs=PairPrompt.from_metadata(file.metadata, tokenizer) if ranks(file.metadata) else None,

@@ -88,7 +88,7 @@ class HostedServices(Protocol):
     @property
     def fingerprint(self) -> str: ...
     def lend(self, name: str) -> Service | None: ...
-    async def enter(self, call: Call, streams: bool, naming: Naming | None) -> Service: ...
+    async def enter(self, call: Call, streams: bool, naming: Naming | None, loads: bool) -> Service: ...
     def leave(self, service: Service) -> None: ...
     def keep(self, service: Service, seconds: float) -> None: ...
     def watch(self, background: Background) -> None: ...
@@ -171,13 +171,14 @@ class Service:
         self.loaded(info)
         return info
 
-    async def of(self, call: Call, streams: bool, naming: Naming | None = None) -> Service:
+    async def of(self, call: Call, streams: bool, naming: Naming | None = None, loads: bool = True) -> Service:
         """The service of the model that a request names, loaded; this one where it is the only one. streams: whether
         the endpoint can answer with events, which then tell of a load. naming: how it names its model, None for the
-        usual way; where it has nothing to do but to unload one that is not loaded, this is the front. Raises
-        `ApiError`, `ClientGone`.
+        usual way; where it has nothing to do but to unload one that is not loaded, this is the front. loads: False
+        where a service that is not started is enough, which knows what the model's file says. Raises `ApiError`,
+        `ClientGone`.
         """
-        service = self if self.table is None else await self.table.enter(call, streams, naming)
+        service = self if self.table is None else await self.table.enter(call, streams, naming, loads)
         if service.table is None:
             call.model = service.model.fingerprint
         return service
@@ -280,6 +281,7 @@ class Service:
         """Check the model that a request names, and note the adapters that it has. Raises `ApiError`."""
         self.model.check_name(name)
         call.adapters = self.model.adapters.chosen(name, lora)
+        call.adapter_hashes = self.model.adapters.hashes(call.adapters)
         adapter = self.model.adapters.find(name)
         call.served = "" if adapter is None else adapter.name
 

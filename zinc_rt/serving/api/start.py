@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 import uvicorn
 
+from zinc_rt.engine.options import DEFAULT_N_CTX
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
@@ -27,7 +28,7 @@ from zinc_rt.serving.api.fitting import FittedModel, fit_models
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.model_table import Admit, ModelTable
 from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder, ServerRecords
 from zinc_rt.serving.api.served_adapters import ServedAdapters
@@ -142,21 +143,15 @@ class Several:
             background=shared.background, records=shared.records, tracer=shared.tracer,
         )  # fmt: skip
 
-        def opener(model: FittedModel) -> Callable[[HostedModel, Admit], Service]:
-            def made(hosted: HostedModel, admit: Admit) -> Service:
-                own = replace(
-                    choice, path=model.path, options=dict(model.options), embeddings=model.embeds, admit=admit
-                )
-                named = replace(config, alias=(*model.names, *(name for name in config.alias if name == ANY_NAME)))
-                files = Files(front.tenants, front.keys)
-                return make_service(named, own, replace(shared, files=files), front, hosted.metrics)
+        def opened(model: FittedModel, admit: Admit, metrics: Metrics) -> Service:
+            own = replace(
+                choice, path=model.file.path, options=dict(model.options), embeddings=model.embeds, admit=admit
+            )
+            named = replace(config, alias=(*model.names, *(name for name in config.alias if name == ANY_NAME)))
+            files = Files(front.tenants, front.keys)
+            return make_service(named, own, replace(shared, files=files), front, metrics)
 
-            return made
-
-        hosted = [
-            HostedModel(model.names, opener(model), model.file, model.adapters, model.pictures) for model in models
-        ]
-        ModelTable(front, hosted, budget, self.idle)
+        ModelTable(front, models, opened, budget, self.idle)
         return front
 
 
@@ -205,9 +200,12 @@ def make_service(
         choice = replace(choice, ranks=ranks(file.metadata))
         pictures, shown = _pictures(config, choice, path, file, notify)
         projector = None if shown is None else Path(shown.path)
-        model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
+        model = ServedModel.read(file, tokenizer, _context(choice, file), config.alias, pictures, projector)
         adapters = ServedAdapters.read(
-            file, lora_requests(choice.options.get("lora")), choice.options.get("lora_slots")
+            file,
+            lora_requests(choice.options.get("lora")),
+            choice.options.get("lora_slots"),
+            None if shared.records is None else _hash_folder(choice.options.get("cache_dir")),
         )
         if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
             raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
@@ -228,12 +226,24 @@ def make_service(
     )  # fmt: skip
 
 
+def _context(choice: EngineChoice, file: GGUFFile) -> int:
+    """Tokens of a context as the engine will have it, from the file's directory alone."""
+    trained = file.metadata.get(f"{file.metadata.get('general.architecture')}.context_length")
+    trained = trained if isinstance(trained, int) else DEFAULT_N_CTX
+    return int(choice.options.get("n_ctx") or min(trained, DEFAULT_N_CTX))
+
+
 def sha256_of(cache_dir: str | None, path: Path | None) -> str:
     """The hash of a file's bytes, empty for no file. Raises `GGUFError`."""
     if path is None:
         return ""
     with GGUFFile.open(path) as file:
-        return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
+        return file.sha256(_hash_folder(cache_dir))
+
+
+def _hash_folder(cache_dir: str | None) -> Path | None:
+    """Where hashes of files are kept."""
+    return Path(cache_dir) if cache_dir else default_cache_dir()
 
 
 def _pictures(

@@ -1,14 +1,14 @@
-"""`RequestTracer`: sends requests that are over to a collector of OpenTelemetry, by the extra `otel`.
+"""`CollectorTracer` sends spans to a collector of OpenTelemetry, by the extra `otel`; `RequestTracer` a server's.
 
-A span is made when its request has ended, of the times that are known by then. So a request that runs costs nothing
-more, and nothing here is imported where no traces are asked for.
+A server's span is made when its request has ended, of the times that are known by then. So a request that runs costs
+nothing more, and nothing here is imported where no traces are asked for.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -170,15 +170,16 @@ class _CountedExporter:
         return bool(self._exporter.force_flush(timeout_millis))
 
 
-class RequestTracer:
-    """Makes spans of requests that are over, and has a thread send them. Belongs to the event loop's thread.
+class CollectorTracer:
+    """Makes spans, and has a thread send them. Belongs to the event loop's thread.
 
     A collector that does not answer delays nothing: `_QUEUE` spans wait for it, what comes then is dropped and counted
     in the log. The variables OTEL_* say all but where the collector is.
     """
 
-    def __init__(self, endpoint: str, log: logging.Logger) -> None:
-        """endpoint: of a collector, with the path /v1/traces or without.
+    def __init__(self, endpoint: str, log: logging.Logger, name: str = "zinc") -> None:
+        """endpoint: of a collector, with the path /v1/traces or without. name: of the service, unless OTEL_SERVICE_NAME
+        says one.
 
         Raises `UsageError` for an address that is none, settings that the library refuses, and without the extra.
         """
@@ -198,7 +199,7 @@ class RequestTracer:
         try:
             exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + path)
             self._exporter = _CountedExporter(exporter, SpanExportResult.FAILURE, log)
-            named = {"service.name": "zinc", "service.version": zinc_rt.__version__}
+            named = {"service.name": name, "service.version": zinc_rt.__version__}
             resource = Resource.create({**named, **OTELResourceDetector().detect().attributes})
             self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
             processor = BatchSpanProcessor(self._exporter, max_queue_size=_QUEUE)
@@ -206,33 +207,38 @@ class RequestTracer:
             raise UsageError(f"OpenTelemetry refuses its settings (OTEL_*): {error}") from None
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("zinc_rt", zinc_rt.__version__)
-        self._trace, self._parent = trace, TraceContextTextMapPropagator()
+        self._trace, self._context = trace, TraceContextTextMapPropagator()
 
-    def add(self, service: Service, call: Call, outcome: str) -> str:
-        """Have a request that is over sent as spans; returns the id of its trace, empty where nothing is sent."""
-        now = time.monotonic()
-        span = span_of(service, call, outcome, now)
-        counts, n = self._exporter, 1 + len(span.parts)
-        if counts.made - counts.over + n > _QUEUE:
-            counts.refused += n
-            return ""
-        trace, offset = self._trace, time.time_ns() - int(now * 1e9)
-        parent = self._parent.extract({name: value for name in _PARENT if (value := call.header(name))})
-        made = self._start(span, parent, offset, trace.SpanKind.SERVER)
-        if not made.is_recording():  # not sampled
-            return ""
-        counts.made += n
-        if span.failed:
-            made.set_status(trace.StatusCode.ERROR)
-        inside = trace.set_span_in_context(made)
-        for part in span.parts:
-            self._start(part, inside, offset, trace.SpanKind.INTERNAL).end(_nanoseconds(part.end, offset))
-        made.end(_nanoseconds(span.end, offset))
-        return str(trace.format_trace_id(made.get_span_context().trace_id))
+    def started(
+        self, name: str, header: Callable[[str], str], facts: Mapping[str, Any], start: int | None = None
+    ) -> Any:
+        """A server's span, below the one that the headers of its request name. start: nanoseconds since 1970, None for
+        now.
+        """
+        parent = self._context.extract({name: value for name in _PARENT if (value := header(name))})
+        kind = self._trace.SpanKind.SERVER
+        return self._tracer.start_span(name, parent, kind, attributes=dict(facts), start_time=start)
 
-    def _start(self, span: RequestSpan, parent: Any, offset: int, kind: Any) -> Any:
-        start = _nanoseconds(span.start, offset)
-        return self._tracer.start_span(span.name, parent, kind, attributes=span.facts, start_time=start)
+    def carried(self, span: Any) -> dict[str, str]:
+        """The headers by which a further request is below a span."""
+        made: dict[str, str] = {}
+        self._context.inject(made, self._trace.set_span_in_context(span))
+        return made
+
+    def has_room(self, n: int) -> bool:
+        """Whether so many spans more may wait; if not, they are counted as dropped."""
+        counts = self._exporter
+        full = counts.made - counts.over + n > _QUEUE
+        counts.refused += n * full
+        return not full
+
+    def count(self, n: int) -> None:
+        """So many spans will end."""
+        self._exporter.made += n
+
+    def mark_failed(self, span: Any) -> None:
+        """Give a span the status of an error."""
+        span.set_status(self._trace.StatusCode.ERROR)
 
     def close(self) -> None:
         """Send what waits. A collector that is gone holds the caller: a thread that nobody waits for long."""
@@ -243,6 +249,31 @@ class RequestTracer:
         counts = self._exporter
         counts.dropped += counts.made - counts.over
         counts.tell(last=True)
+
+
+class RequestTracer(CollectorTracer):
+    """Spans of a server's requests that are over."""
+
+    def add(self, service: Service, call: Call, outcome: str) -> str:
+        """Have a request that is over sent as spans; returns the id of its trace, empty where nothing is sent."""
+        now = time.monotonic()
+        span = span_of(service, call, outcome, now)
+        n, offset, trace = 1 + len(span.parts), time.time_ns() - int(now * 1e9), self._trace
+        if not self.has_room(n):
+            return ""
+        made = self.started(span.name, call.header, span.facts, _nanoseconds(span.start, offset))
+        if not made.is_recording():  # not sampled
+            return ""
+        self.count(n)
+        if span.failed:
+            self.mark_failed(made)
+        inside = trace.set_span_in_context(made)
+        for part in span.parts:
+            start = _nanoseconds(part.start, offset)
+            one = self._tracer.start_span(part.name, inside, attributes=part.facts, start_time=start)
+            one.end(_nanoseconds(part.end, offset))
+        made.end(_nanoseconds(span.end, offset))
+        return str(trace.format_trace_id(made.get_span_context().trace_id))
 
 
 def _nanoseconds(seconds: float, offset: int) -> int:

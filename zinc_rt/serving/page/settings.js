@@ -36,13 +36,21 @@ export function showSettings(values = last) {
 }
 
 export const seedGiven = () => form.elements.seed.value.trim();
-export const modelName = () => picker.value || "Model";
 export const modelMeta = () => listed.find((one) => one.id === picker.value)?.meta ?? {};
+
+// The scale of the adapter that is chosen, where it is not 1.
+function scale() {
+  const { value } = form.elements.scale;
+  return modelMeta().adapter === undefined || value === "" || Number(value) === 1 ? undefined : Number(value);
+}
+
+export const modelName = () => (picker.value || "Model") + (scale() === undefined ? "" : ` × ${scale()}`);
 
 // As a request has them.
 export function parameters() {
   const found = { ...(picker.value && { model: picker.value }), system: form.elements.system.value.trim() };
   for (const name of NUMBERS) if (form.elements[name].value !== "") found[name] = Number(form.elements[name].value);
+  if (scale() !== undefined) found.lora = [{ id: modelMeta().adapter, scale: scale() }];
   return { ...found, ...(form.elements.logprobs.checked && { logprobs: true }) };
 }
 
@@ -57,6 +65,7 @@ function drawModels() {
   picker.disabled = own.length < 2;
   const meta = modelMeta();
   for (const name of NUMBERS) form.elements[name].placeholder = meta.defaults?.[name] ?? form.elements[name].dataset.usual;
+  form.elements.scale.closest("label").hidden = meta.adapter === undefined;
   $("picture").hidden = !meta.pictures;
   document.title = found ? `${found.id} - zinc chat` : "zinc chat";
 }

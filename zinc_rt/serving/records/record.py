@@ -47,6 +47,17 @@ class ModelIdentity:
 
 
 @dataclass(frozen=True)
+class RecordedAdapter:
+    """An adapter that an answer has. name: the server's for it. sha256: of its file's bytes, hex. scale: of what it
+    adds.
+    """
+
+    name: str
+    sha256: str
+    scale: float
+
+
+@dataclass(frozen=True)
 class RequestRecord:
     """A finished request.
 
@@ -55,7 +66,7 @@ class RequestRecord:
     generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`. pictures: as the tower
     saw them. prefill: how many tokens at the prompt's end are of an answer that the client began itself. logprobs: of
     the tokens of `output`, where the request asked for them. text_sha256: of the answer's content, hex; empty where it
-    is not known.
+    is not known. adapters: in the order in which what they add is summed.
     """
 
     id: str
@@ -75,6 +86,7 @@ class RequestRecord:
     prefill: int = 0
     logprobs: tuple[float, ...] = ()
     text_sha256: str = ""
+    adapters: tuple[RecordedAdapter, ...] = ()
 
     @property
     def picture_bytes(self) -> int:
@@ -99,6 +111,7 @@ class RequestRecord:
             self.grammar,
             self.given,
             pictures=self.pictures,
+            adapters=tuple((one.name, one.scale) for one in self.adapters),
         )
 
     def receipt(self) -> dict[str, Any]:
@@ -107,6 +120,8 @@ class RequestRecord:
         are the client's word, and `outputs`, digests of the text and of log-probabilities (float64).
         """
         model = {"gguf.sha256": bytes_tensor(bytes.fromhex(self.model.sha256))}
+        if self.adapters:
+            model["adapters"] = bytes_tensor(canonical(self._adapted()))
         inputs: dict[str, npt.NDArray[Any]] = {
             "prompt": np.array(self.prompt, np.int64 if self.pictures else np.int32),
             "seed": np.array([self.seed], np.uint64),
@@ -119,13 +134,14 @@ class RequestRecord:
         if self.pictures:
             model["projector.sha256"] = bytes_tensor(bytes.fromhex(self.model.projector))
             inputs["pictures"] = bytes_tensor(canonical(self._shown()))
+        named = {"adapters": [one.name for one in self.adapters]} if self.adapters else {}
         made = make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
             model,
             inputs,
             np.array(self.output, np.int32),
-            meta={"id": self.id, "created": int(self.created), "model": self.model.name},
+            meta={"id": self.id, "created": int(self.created), "model": self.model.name} | named,
         )
         outputs = {"text": f"sha256:{self.text_sha256}"} if self.text_sha256 else {}
         if self.logprobs:
@@ -141,6 +157,8 @@ class RequestRecord:
             opened["given"] = list(self.given)
         if self.pictures:
             opened["pictures"] = self._shown()
+        if self.adapters:
+            opened["adapters"] = self._adapted()
         return self.receipt() | {"opened": opened | {"output": list(self.output)}}
 
     def _parameters(self) -> dict[str, Any]:
@@ -149,6 +167,9 @@ class RequestRecord:
     def _grammar(self) -> dict[str, Any]:
         assert self.grammar is not None
         return {"text": self.grammar.text, "after": list(self.grammar.after)}
+
+    def _adapted(self) -> list[list[str]]:
+        return [[one.sha256, _float_text(one.scale)] for one in self.adapters]
 
     def _shown(self) -> list[Any]:
         return [_digests(shown) for shown in self.pictures]
@@ -160,6 +181,7 @@ class RequestRecord:
         made["created"] = self.created.hex()
         made["params"] = _params_to_json(self.params)
         made["logprobs"] = [_float_text(logprob) for logprob in self.logprobs]
+        made["adapters"] = [{**one, "scale": _float_text(one["scale"])} for one in made["adapters"]]
         for name in ("prompt", "output", "given"):
             made[name] = list(made[name])
         return made
@@ -177,6 +199,9 @@ class RequestRecord:
             params = _params_from_json(stored.params)
             made |= {"created": created, "params": params, "finish_reason": stored.finish_reason.value}
             made["logprobs"] = tuple(map(float.fromhex, stored.logprobs))
+            made["adapters"] = tuple(
+                RecordedAdapter(one.name, one.sha256, float.fromhex(one.scale)) for one in stored.adapters
+            )
             return cls(**made | {"pictures": _pictures_from_json(stored.pictures)})
         except (
             ArithmeticError,
@@ -215,6 +240,17 @@ class _StoredPicture(msgspec.Struct):
     tiles: tuple[_StoredTile, ...]
 
 
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _StoredAdapter(msgspec.Struct):
+    """scale: hexadecimal."""
+
+    name: str
+    sha256: _Sha256
+    scale: str
+
+
 class _Stored(msgspec.Struct):
     """A record as its JSON has it."""
 
@@ -235,6 +271,7 @@ class _Stored(msgspec.Struct):
     prefill: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
     logprobs: tuple[str, ...] = ()
     text_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    adapters: tuple[_StoredAdapter, ...] = ()
 
 
 def _picture_to_json(shown: ShownPicture) -> dict[str, Any]:

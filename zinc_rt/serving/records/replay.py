@@ -7,7 +7,7 @@ the server did meanwhile; where it is not, the file, the release or the hardware
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,21 @@ def check_replayable(record: RequestRecord, sha256: str, kv: str, projector: str
             f"request {record.id} was answered with a KV cache in {record.model.kv}, this one is in {kv};"
             f" give --kv {record.model.kv}"
         )
+
+
+def with_adapters_here(record: RequestRecord, here: Mapping[str, str]) -> RequestRecord:
+    """The record with the names by which its adapters are known here. here: names by the SHA-256 of the files.
+
+    Raises `NotReplayable` where one is missing.
+    """
+    for one in record.adapters:
+        if one.sha256 not in here:
+            raise NotReplayable(
+                f"request {record.id} was answered with the adapter {one.name!r}, whose file's SHA-256 begins with"
+                f" {one.sha256[:16]}; no adapter here has it; give --lora FILE"
+            )
+    renamed = tuple(dataclasses.replace(one, name=here[one.sha256]) for one in record.adapters)
+    return dataclasses.replace(record, adapters=renamed)
 
 
 def first_difference(recorded: Sequence[int], replayed: Sequence[int]) -> Difference | None:

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx2
 import msgspec
@@ -52,9 +52,19 @@ class _Broken(Exception):
     """A server does not answer, or stopped in the middle."""
 
 
+class ExchangeTracer(Protocol):
+    """What makes spans: `RouteTracer`, which is imported where it is asked for."""
+
+    def begin(self, exchange: Exchange) -> Any: ...
+    def end(self, span: Any, exchange: Exchange, outcome: str) -> None: ...
+    def close(self) -> None: ...
+    def tell_lost(self) -> None: ...
+
+
 class Router:
     """Belongs to one event loop. http: without a limit of the time until an answer ends. patience: seconds that a
-    stream which broke off waits for a server to go on with. web: which browsers' requests are answered.
+    stream which broke off waits for a server to go on with. web: which browsers' requests are answered. tracer:
+    makes spans of requests that are passed on, None for none.
     """
 
     def __init__(
@@ -64,10 +74,11 @@ class Router:
         log: logging.Logger,
         patience: float = _PATIENCE,
         web: WebRule | None = None,
+        tracer: ExchangeTracer | None = None,
     ) -> None:
         self._web = web or WebRule()
         self.backends, self._http, self._log, self._patience = backends, http, log, patience
-        self.background = Background(log)
+        self.background, self._tracer = Background(log), tracer
         self.registry = CollectorRegistry()
         self._requests = Counter("zinc_route_requests", "Requests.", ["backend", "outcome"], registry=self.registry)
         self._moved = Counter("zinc_route_migrations", "Streams that moved to another server.", registry=self.registry)
@@ -76,7 +87,8 @@ class Router:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send)
+        span, outcome = None, "internal_error"
         try:
             exchange.extra = self._web.check(exchange.text, self.backends.keyless)
             if (asked := preflight(exchange.method, exchange.text, exchange.extra)) is not None:
@@ -87,19 +99,34 @@ class Router:
             elif scope["path"] == "/metrics":
                 await exchange.reply(200, generate_latest(self.registry), TYPE)
             else:
+                if self._tracer is not None:
+                    span = self._tracer.begin(exchange)
                 async with exchange.attended():
                     await self._pass(exchange)
+            outcome = "ok"
         except _Gone:
-            return
+            outcome = "client_gone"
         except ApiError as error:
+            outcome = error.code or error.kind
             await exchange.refuse(error)
+        finally:
+            if span is not None and self._tracer is not None:
+                self._tracer.end(span, exchange, outcome)
 
-    async def _health(self, exchange: _Exchange, live: bool) -> None:
+    async def close(self) -> None:
+        """End what runs beside requests, and send spans that wait."""
+        if self._tracer is not None:
+            self.background.thread("traces", self._tracer.close)
+        await self.background.close()
+        if self._tracer is not None:
+            self._tracer.tell_lost()
+
+    async def _health(self, exchange: Exchange, live: bool) -> None:
         wrong = self.background.wrong or (None if self.backends.healthy else "no server")
         facts = {"status": wrong or "ok", "backends": [b.facts() for b in self.backends.all]}
         await exchange.reply(200 if wrong is None or live else 503, msgspec.json.encode(facts))
 
-    async def _pass(self, exchange: _Exchange) -> None:
+    async def _pass(self, exchange: Exchange) -> None:
         """Try servers until one answers. Raises `ApiError` where none does."""
         key = affinity(exchange.body, exchange.header("authorization") + exchange.header("x-api-key"))
         passage = Passage() if streams(exchange.body) else None
@@ -118,6 +145,7 @@ class Router:
             if backend is None:
                 raise ApiError(503, "no server answers; try again later", code="no_backend", retry_after=2)
             tried.append(backend.url)
+            exchange.backend, exchange.attempts = backend.url, exchange.attempts + 1
             last = all(b.url in tried for b in self.backends.healthy)
             backend.in_flight += 1
             outcome = "passed"
@@ -133,6 +161,7 @@ class Router:
                     raise ApiError(502, said, code="server_lost", retry_after=1) from None
                 if exchange.begun:
                     self._moved.inc()
+                    exchange.moves += 1
                     tried = [backend.url]
                     if passage is not None and (not until or passage.last_id != seen):
                         seen, until = passage.last_id, asyncio.get_running_loop().time() + self._patience
@@ -151,7 +180,7 @@ class Router:
         return False
 
     async def _try(
-        self, exchange: _Exchange, backend: RouteBackend, passage: Passage | None, skip: tuple[int, ...]
+        self, exchange: Exchange, backend: RouteBackend, passage: Passage | None, skip: tuple[int, ...]
     ) -> bool:
         """Pass the request to one server; False where another one is to be tried. Raises `_Broken`."""
         headers = exchange.headers()
@@ -169,7 +198,7 @@ class Router:
 
     async def _answered(
         self,
-        exchange: _Exchange,
+        exchange: Exchange,
         request: httpx2.Request,
         passage: Passage | None,
         skip: tuple[int, ...],
@@ -192,7 +221,7 @@ class Router:
             await answer.aclose()
 
     async def _relay(
-        self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None, limit: asyncio.Timeout
+        self, exchange: Exchange, answer: httpx2.Response, passage: Passage | None, limit: asyncio.Timeout
     ) -> None:
         kind = answer.headers.get("content-type", "")
         if passage is None or not kind.startswith("text/event-stream"):
@@ -225,8 +254,11 @@ class Router:
         await exchange.send(b"", more=False)
 
 
-class _Exchange:
-    """One request of a client, and what it has got."""
+class Exchange:
+    """One request of a client, and what it has got. status: of the answer, 0 before it began. backend: the server that
+    it was passed to last; attempts: how often it was passed to one; moves: how often a stream went on with another.
+    carried: headers of its trace for servers.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -235,13 +267,21 @@ class _Exchange:
         raw = scope.get("raw_path") or self.path.encode()
         self.target = raw.decode("latin-1") + (f"?{query}" if query else "")
         self.body = b""
-        self.begun = False
+        self.server: tuple[str, int | None] = scope.get("server") or ("", None)
+        self.status = self.attempts = self.moves = 0
+        self.backend = ""
+        self.carried: dict[str, str] = {}
         self.extra: Headers = []  # of every answer
         self.lines = False  # whether the answer is lines of JSON
         self._given: list[tuple[bytes, bytes]] = list(scope["headers"])
         self._receive, self._send = receive, send
         self._task: asyncio.Task[Any] | None = None
         self._left = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has got the beginning of an answer."""
+        return self.status > 0
 
     def header(self, name: str) -> bytes:
         """A header of the request, empty where there is none."""
@@ -254,7 +294,8 @@ class _Exchange:
     def headers(self) -> dict[str, str]:
         """The request's headers as a server gets them; answers are passed on as they are, so not compressed."""
         kept = {key.decode("latin-1"): value.decode("latin-1") for key, value in self._given}
-        return {key: value for key, value in kept.items() if key not in _HOP} | {"accept-encoding": "identity"}
+        kept = {key: value for key, value in kept.items() if key not in _HOP}
+        return kept | {"accept-encoding": "identity"} | self.carried
 
     def given_resume(self) -> dict[str, str]:
         """The headers of a client that resumes a stream."""
@@ -302,7 +343,7 @@ class _Exchange:
         """Send the status and headers, once."""
         if self.begun:
             return
-        self.begun = True
+        self.status = status
         kept = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.multi_items() if k.lower() not in _HOP]
         if not headers.get("content-type", "").startswith("text/event-stream") and "content-length" in headers:
             kept.append((b"content-length", headers["content-length"].encode("latin-1")))
@@ -314,7 +355,7 @@ class _Exchange:
 
     async def reply(self, status: int, body: bytes, kind: bytes = b"application/json") -> None:
         """Send a whole answer of the router's own."""
-        self.begun = True
+        self.status = status
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
         await self.send(body, more=False)

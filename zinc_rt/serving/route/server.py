@@ -33,10 +33,15 @@ def start_router(
     http = make_client(issuers)
     log = make_logger(level=config.log_level)
     backends = RouteBackends(urls, http, log)
+    tracer = None
+    if config.otlp_endpoint is not None:
+        from zinc_rt.serving.route.tracing import RouteTracer
+
+        tracer = RouteTracer(config.otlp_endpoint, log)
     allow_files(2 * Limits().connections + 64)
     sock = listen(config)
     log_uvicorn(log)
-    router = Router(backends, http, log, web=config.web)
+    router = Router(backends, http, log, web=config.web, tracer=tracer)
     settings = bare_config(
         router, tls=tls, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN)
     )
@@ -65,5 +70,5 @@ async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, star
     try:
         await serving
     finally:
-        await router.background.close()
+        await router.close()
     return 0
