@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.helpers import T, engine_for, logits_of, random_tokens
-from tests.models.families import CASES, FAMILIES, soon
+from tests.models.families import CASES, ON_THE_CPU, soon
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.cpu import backend, binding, few_rows
 from zinc_rt.backends.host_memory import huge_bytes
@@ -88,7 +88,7 @@ def canaries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Canaries]:
     assert found.areas
 
 
-@pytest.mark.parametrize("name", soon(FAMILIES))
+@pytest.mark.parametrize("name", soon(ON_THE_CPU))
 def test_steps_write_in_their_buffers_alone(name: str, tmp_path: Path, canaries: Canaries) -> None:
     path = write_case(tmp_path / "model.gguf", CASES[name], T.F32).path
     tokens = random_tokens(7, max(ROWS), N_VOCAB - 2)
