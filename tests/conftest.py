@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if trouble := hardware.trouble():
         print("\nthe emulated card has seen:", *trouble, sep="\n  ")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_collection_finish() -> None:
+    """Clients of both HTTP libraries share the system's certificates, which each would load for 50 ms."""
+    for library in ("httpx", "httpx2"):
+        if library in sys.modules:
+            transport = importlib.import_module(f"{library}._transports.default")
+            transport.create_ssl_context = cache(transport.create_ssl_context)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -143,7 +143,7 @@ async def _reused(server: Real) -> None:
 
 
 def test_a_storm_on_few_pages() -> None:
-    same(FEW, _preempted, n_slots=8, kv_tokens=48)
+    same(FEW, _preempted, n_slots=8, kv_tokens=36)
 
 
 def test_a_warm_cache() -> None:

@@ -108,7 +108,11 @@ def test_the_spans_of_other_requests(bench: MakeBench) -> None:
 
 
 def test_what_is_not_asked_for_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, "-c", "import sys, zinc_rt.serving.api.start; print(*sys.modules)"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, zinc_rt.ray, zinc_rt.cli.main, zinc_rt.serving.api.start; print(*sys.modules)",
+    ]
     loaded = {*subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()}
     assert "zinc_rt.serving.api.service" in loaded
     assert not loaded & {"opentelemetry", "ray", "zinc_rt.serving.api.tracing"}
