@@ -150,7 +150,8 @@ def test_a_profile_names_what_a_tower_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_pictures")
-@pytest.mark.parametrize("kind", soon(("qwen2vl_merger",), towers.KINDS))
+@pytest.mark.slow  # takes seconds; `tests/kernels/test_encoder.py` has the operations, the tests below the parts
+@pytest.mark.parametrize("kind", towers.KINDS)
 def test_the_emulated_gpu_gives_the_same_bits(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is cut into submissions of a few dispatches, which are the parts of `advance`."""
     monkeypatch.setattr(SubmissionBudget, "most_work", property(lambda self: 1 << 20))

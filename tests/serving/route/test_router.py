@@ -291,6 +291,42 @@ def test_a_stream_that_gives_no_sign_of_life_is_left() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.timeout(60)
+def test_a_stream_that_the_next_server_refuses_ends_with_an_error() -> None:
+    """As one of another model does."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    body = b'{"error": {"message": "another model", "code": "not_resumable"}}'
+    refused = b"HTTP/1.1 409 Conflict\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if len(asked) == 1:
+            writer.write(head + b"id: x.1\ndata: a\n\n")
+        else:
+            writer.write(refused + b"content-length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    async def test() -> None:
+        servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
+        urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+        http, log = make_client(), make_logger()
+        router = Router(RouteBackends(urls, http, log), http, log, 2.0)
+        for backend in router.backends.all:
+            backend.wrong = None
+        client = Client(router)
+        await asyncio.wait_for(client.task, 30)
+        first, last = client.text.removesuffix("\n\n").split("\n\n")
+        assert first == "id: x.1\ndata: a"
+        assert "error" in json.loads(last[last.index("data: ") + 6 :])
+        assert b"last-event-id: x.1" in asked[1].lower()
+        for server in servers:
+            server.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.slow  # takes two servers; the test above has the refusal
 @pytest.mark.timeout(120)
 def test_a_stream_does_not_go_on_with_another_model(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
