@@ -113,12 +113,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
 
 
-@pytest.fixture(autouse=True)
-def _no_drivers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _no_drivers(request: pytest.FixtureRequest) -> Iterator[None]:
     """This machine's CUDA and OpenCL devices are for the tests about them."""
-    if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
-        for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
-            monkeypatch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
+            for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
+                patch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+        yield
 
 
 @pytest.fixture
