@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def pytest_collection_finish() -> None:
+    """Clients of both HTTP libraries share the system's certificates, which each would load for 50 ms."""
+    for library in ("httpx", "httpx2"):
+        if library in sys.modules:
+            transport = importlib.import_module(f"{library}._transports.default")
+            transport.create_ssl_context = cache(transport.create_ssl_context)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _card(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --gpu, the machine of every test is this one."""
@@ -103,12 +113,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
 
 
-@pytest.fixture(autouse=True)
-def _no_drivers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _no_drivers(request: pytest.FixtureRequest) -> Iterator[None]:
     """This machine's CUDA and OpenCL devices are for the tests about them."""
-    if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
-        for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
-            monkeypatch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
+            for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
+                patch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+        yield
 
 
 @pytest.fixture

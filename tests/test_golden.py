@@ -77,7 +77,16 @@ def model(request: pytest.FixtureRequest) -> Iterator[Model]:
         yield made
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        # Tokens are drawn by the same code from the same logits.
+        pytest.param(kernels, name, marks=() if kernels == "native" or name == "greedy" else pytest.mark.slow)
+        for kernels in KERNELS
+        for name in CASES
+    ],
+    indirect=["model"],
+)
 def test_tokens(model: zinc_rt.Model, name: str) -> None:
     assert run(model, CASES[name]) == golden()["tokens"][name], "see the module's docstring before changing the file"
 

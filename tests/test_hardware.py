@@ -42,6 +42,12 @@ def test_no_card(models: list, words: str, monkeypatch: pytest.MonkeyPatch) -> N
             hardware.begin()
 
 
+def test_a_wrong_name() -> None:
+    with pytest.raises(pytest.UsageError, match=r"^--gpu-card: rx9 is none of cuda, opencl, .* nor of the emulated "):
+        hardware.begin("rx9")
+
+
+@pytest.mark.slow  # pytest shows the error of the test above
 def test_a_wrong_name_is_one_line() -> None:
     done = run("--gpu-card", "rx9", "tests/amdgpu/cs")
     assert done.returncode == 4

@@ -46,7 +46,8 @@ def ran(folder: Path, *options: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-p", "tests.parallel", "-c", "/dev/null", "--jobs", "2", "-q", *options]
     done = subprocess.run(
         [*command, "--rootdir", ".", "test_it.py"],
-        check=False, cwd=folder, env={"PYTHONPATH": str(root), "PATH": ""}, capture_output=True, text=True, timeout=60,
+        check=False, cwd=folder, env={"PYTHONPATH": str(root), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stdout
 

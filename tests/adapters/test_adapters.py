@@ -82,7 +82,9 @@ def test_the_same_bits_whoever_is_beside(weights: Any, tmp_path: Path) -> None:
     `tests/kernels/test_adapters.py` has the other formats.
     """
     n_embd = 256 if weights is T.Q4_K else 64
-    spec = replace(QWEN3, weights=weights, n_embd=n_embd, n_ff=256 if n_embd == 256 else 96, n_heads=n_embd // 16)
+    spec = replace(
+        QWEN3, n_layers=1, weights=weights, n_embd=n_embd, n_ff=256 if n_embd == 256 else 96, n_heads=n_embd // 16
+    )
     path = write_model(tmp_path / "model.gguf", replace(spec, head_dim=16)).path
     spec = replace(spec, head_dim=16)
     given = []
@@ -100,12 +102,13 @@ def test_the_same_bits_whoever_is_beside(weights: Any, tmp_path: Path) -> None:
     for threads in (1, 2):
         for a, b in zip(run(path, chunks, given, threads=threads), want, strict=True):
             assert (a == b).all()
-    for chunk, b in zip(chunks, want, strict=True):
-        assert (run(path, [chunk], given)[0] == b).all()
+    for i in (0, 2):
+        assert (run(path, [chunks[i]], given)[0] == want[i]).all()
     assert (run(path, chunks[:1])[0] == want[0]).all()
     assert not (want[1] == run(path, [(chunks[1][0], ())])[0]).all()
 
 
+@pytest.mark.slow  # takes seconds; `tests/kernels/test_adapters.py` has each kind of product on a GPU
 def test_an_emulated_gpu(tmp_path: Path) -> None:
     """All products of a model; rows with several adapters, with one, and without; one is loaded behind the model."""
     spec = replace(QWEN3, n_layers=1, n_ff=64, weights=T.Q8_0)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.adapters.files import story_adapters
+from tests.helpers import soon
 from tests.serving.api.conftest import MakeBench, bench, served  # noqa: F401  fixtures
 from tests.serving.real import Ask, Real, real
 from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
@@ -110,7 +111,7 @@ def test_who_gets_which(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("process", [False, True])
+@pytest.mark.parametrize("process", soon((True,), (False, True)))  # the test above has a thread
 def test_changes_while_it_runs(process: bool, tmp_path: Path) -> None:
     """Loading, unloading while a request has it, and an engine that is started anew with what was loaded."""
     paths = story_adapters(tmp_path, "ab")

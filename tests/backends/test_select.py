@@ -163,6 +163,7 @@ def test_a_gpu_that_computes_wrong_is_not_trusted() -> None:
             auto(machine, Device.gpu_kfd)
 
 
+@pytest.mark.slow  # the tests above have each half of it
 def test_wrong_bits_on_one_interface_go_on_to_the_next() -> None:
     with Machine(LINUX_6_17, shader=WrongForTheDriver()) as machine:
         for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -463,7 +464,7 @@ PIECES = sorted(
 )  # fmt: skip
 
 
-@given(
+STREAMS = given(
     name=st.sampled_from([dialect.name for dialect in FAMILIES]),
     pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=10),
     cuts=st.lists(st.integers(0, 400), max_size=5),
@@ -471,8 +472,22 @@ PIECES = sorted(
     tools=st.booleans(),
     bound=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
-def test_the_cuts_of_any_stream_do_not_matter(
+
+
+@settings(max_examples=15, deadline=None)
+@STREAMS
+def test_the_cuts_of_any_stream_do_not_matter(**stream: Any) -> None:
+    check_cuts(**stream)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@STREAMS
+def test_the_cuts_of_many_streams_do_not_matter(**stream: Any) -> None:
+    check_cuts(**stream)
+
+
+def check_cuts(
     name: str, pieces: list[str], cuts: list[int], thinking: ThinkingState, tools: bool, bound: bool
 ) -> None:
     dialect = BY_NAME[name] if BY_NAME[name].messages else thoughtful(BY_NAME[name])

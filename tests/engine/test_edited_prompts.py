@@ -13,7 +13,7 @@ from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.sampling.params import SamplingParams
 
-N_CALLS = 12
+N_CALLS = 8
 N_CTX = 128
 
 

@@ -11,7 +11,7 @@ import pytest
 import zinc_rt
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
-from tests.helpers import T, engine_for, random_tokens, run_tokens
+from tests.helpers import T, engine_for, random_tokens, run_tokens, soon
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.engine.engine import Device, Engine, EngineError, Options, SequenceChunk
@@ -31,7 +31,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_case(tmp_path_factory.mktemp("hybrid") / "hybrid.gguf", CASES["qwen35"], T.Q8_0).path
 
 
-@pytest.fixture(params=["reference", "native"])
+@pytest.fixture(params=soon(("native",), ("reference", "native")))  # `test_prompt_cache_file.py` has both
 def engine(request: pytest.FixtureRequest, path: Path) -> Iterator[Engine]:
     with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kernels=request.param) as made:
         yield made

@@ -47,7 +47,7 @@ share = pytest.mark.parametrize("share", [3, pytest.param(1, marks=pytest.mark.s
 """One of so many damages by default; all of them where slow tests run. No field has so few that none is left."""
 
 
-@share
+@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_bit_of_the_header_flipped(file: MemoryFile, share: int) -> None:
     """Most flips in names and values are harmless; each must be one or the other."""
     refusals = 0

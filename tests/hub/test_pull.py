@@ -203,12 +203,12 @@ def test_endless_answers(zinc: Zinc, hub: Hub, tmp_path: Path) -> None:
 
 def test_mute_servers(zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of time for each answer, and a word before it is reached."""
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.15)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
     monkeypatch.setattr(download, "_TRIES", 0)
     monkeypatch.setattr(client, "SILENCE", 0.02)
     hub.mute = "listing"
     silent = zinc("pull", f"{REPO}:Q8_0")
-    failed(silent, 1, "nothing came for 0.15 s")
+    failed(silent, 1, "nothing came for 0.5 s")
     assert silent.err.count("waiting for 127.0.0.1") == 1
     hub.mute = "file"
     silent = zinc("pull", f"{REPO}:Q8_0")

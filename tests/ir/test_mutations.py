@@ -28,7 +28,7 @@ DIMS = st.builds(
 CACHE: dict[Dims, Graph] = {}
 SIZES: list[Dim] = [1, 2, 3, 16, 32, 64, 96, 128, "n_rows", "n_logits", "n_pages"]
 VALUES: list[Attr] = [1, 3, 64, 0.5, True, "x"]
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=20, deadline=None)
 
 
 def graph_of(dims: Dims) -> Graph:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import zinc_rt
+from tests.helpers import soon
 from tests.vision import towers
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.errors import UsageError
@@ -49,7 +50,12 @@ def shown(pixels: Any) -> dict[str, Any]:
     return {"type": "image", "image": pixels}
 
 
-@pytest.fixture(scope="module", params=["pixtral", "idefics3"])
+KINDS = ("pixtral", "idefics3")
+ONE_SPAN = pytest.mark.parametrize("model", soon(KINDS[:1], KINDS), indirect=True)
+"""Of tests whose subject is not how a picture stands in a prompt."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[zinc_rt.Model]:
     """One picture a span of rows, and one in tiles with texts between them."""
     with zinc_rt.load() as plain:
@@ -111,6 +117,7 @@ def test_the_second_question_computes_no_tower(model: zinc_rt.Model, monkeypatch
     assert other.generation.stats.cached_tokens >= rows[-1] // 16 * 16
 
 
+@ONE_SPAN
 def test_beside_others(model: zinc_rt.Model) -> None:
     """Equal answers alone and among others, with pictures and without; more of them than sequences."""
     pictures = [np.roll(PIXELS, n, axis=0) for n in range(3)]
@@ -124,6 +131,7 @@ def test_beside_others(model: zinc_rt.Model) -> None:
     assert together == alone * 2
 
 
+@ONE_SPAN
 def test_drafts_change_nothing(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "lengths", lambda _, wishes, *__, **___: [3] * len(wishes))
     assert model._projector is not None

@@ -57,6 +57,7 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(np.uint32)
 
 
+@cache
 def asked_for(path: Path) -> set[object]:
     """The operations of a model, each with what it is told and how many inputs it has; of a number, whether it is 0."""
     with GGUFFile.open(path) as file:
@@ -70,9 +71,12 @@ def asked_by_kinds(folder: Path) -> frozenset[object]:
     return frozenset().union(*(asked_for(made(folder, name).path) for name in KINDS))
 
 
-@pytest.mark.parametrize("name", soon(KINDS))
+@pytest.mark.parametrize("name", soon(FAMILIES))
 def test_the_formulas_notice(name: str, folder: Path) -> None:
-    """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding."""
+    """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding.
+
+    A test of the formulas, which change seldom: by default of one case of each kind of layers.
+    """
     case = made(folder, name)
     right = Net(case)
     want = right.logits(text_of(case))
@@ -153,7 +157,7 @@ def test_a_long_text_with_the_references_kernels(name: str, folder: Path) -> Non
     np.testing.assert_array_equal(bits(long_logits(case, len(LONG_TEXT), "reference")), bits(long_logits(case, 140)))
 
 
-@pytest.mark.parametrize("name", soon(KINDS))
+@pytest.mark.parametrize("name", soon(FAMILIES))
 def test_quantised_logits(name: str, folder: Path) -> None:
     case = made(folder, name, T.Q8_0)
     tokens = text_of(case)

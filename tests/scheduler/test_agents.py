@@ -86,24 +86,23 @@ def test_drafts_leave_the_snapshots_of_an_answer(tmp_path: Path) -> None:
     """A draft stops before a position that has a snapshot; drafts and edits change no token."""
     path = write(tmp_path, "qwen35")
     prompt = random_ids(Random(4), 20)
-    params = SamplingParams.with_overrides(PARAMS, max_tokens=2 * CHECKPOINT_TOKENS + 30)
+    params = SamplingParams.with_overrides(PARAMS, max_tokens=CHECKPOINT_TOKENS + 30)
     load = partial(zinc_rt.load, path, device="cpu", n_ctx=N_CTX, n_slots=1)
     with load(draft_model=path, draft_max=4) as model, load() as plain:
         chunks = list(model.stream(prompt, params))
         answer = said(plain, prompt, params)
         assert [chunk.token_id for chunk in chunks if chunk.token_id is not None] == answer
         assert chunks[-1].stats is not None
-        assert chunks[-1].stats.accepted_tokens > 50
-        for n in (CHECKPOINT_TOKENS, 2 * CHECKPOINT_TOKENS):
-            edited = [*prompt, *answer][: n + 20] + prompt
-            assert model.cached_tokens(edited) == plain.cached_tokens(edited) == n
+        assert chunks[-1].stats.accepted_tokens > 25
+        edited = [*prompt, *answer][: CHECKPOINT_TOKENS + 20] + prompt
+        assert model.cached_tokens(edited) == plain.cached_tokens(edited) == CHECKPOINT_TOKENS
 
 
 def test_an_edit_within_a_long_answer(tmp_path: Path) -> None:
     """Answers have snapshots as prompts do."""
     path = write(tmp_path, "qwen35")
     prompt = random_ids(Random(3), 20)
-    params = SamplingParams.with_overrides(PARAMS, max_tokens=2 * CHECKPOINT_TOKENS)
+    params = SamplingParams.with_overrides(PARAMS, max_tokens=CHECKPOINT_TOKENS + 240)
     with zinc_rt.load(path, device="cpu", n_ctx=N_CTX, n_slots=1) as model:
         answer = said(model, prompt, params)
         edited = prompt + answer[:-200] + prompt

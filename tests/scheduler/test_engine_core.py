@@ -177,7 +177,7 @@ def test_a_request_that_was_at_its_end_when_it_is_resumed_ends() -> None:
 
 
 def test_few_pages_mean_preemptions_and_the_same_tokens() -> None:
-    requests = [asked(f"{i}", 3 + i, None, "ab"[i % 2]) for i in range(12)]
+    requests = [asked(f"{i}", 3 + i, None, "ab"[i % 2]) for i in range(8)]
     engine = FakeEngine(n_slots=6, n_batch=32, n_ctx=112, n_pages=8)
     core = core_on(engine)
     for request in requests:
@@ -209,7 +209,7 @@ def test_a_request_that_was_preempted_twice_generates_a_page_before_the_next_tim
     core.submit(asked("low", 18, None, qos=QoS.batch))
     (low,) = core.scheduler.requests.values()
     at, n, made = [], 0, 0
-    while "low" in core.scheduler.requests and made < 50:
+    while "low" in core.scheduler.requests and made < 30:
         while core.status.queued < 4:
             made += 1
             core.submit(replace(asked(f"i{made}", 5, 90), params=replace(ENDLESS, max_tokens=90)))

@@ -15,7 +15,7 @@ from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Event, Failed, Finished, QoS, Submit, Token
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
-N = 40
+N = 24
 
 Answer = list[tuple[int, float | None, object]]
 

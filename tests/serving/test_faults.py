@@ -45,7 +45,7 @@ N_CTX = 256
 LONG = {"prompt": "Once upon a time", "max_tokens": 200, "seed": 7, "temperature": 1.0, "ignore_eos": True}
 NEIGHBOUR = Ask("/v1/completions", LONG)
 SHORT = Ask("/v1/completions", {**LONG, "max_tokens": 12})
-LONGER = Ask("/v1/completions", {**LONG, "max_tokens": 500})
+LONGER = Ask("/v1/completions", {**LONG, "max_tokens": 320})
 CHAT = Ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3})
 Bench = tuple[asyncio.Runner, Real, bytes]
 Fault = Callable[[Real], Awaitable[None]]
@@ -311,7 +311,7 @@ def test_a_model_file_that_changes(tmp_path: Path) -> None:
     shutil.copy(built_in_model(), path)
 
     async def first() -> str:
-        async with real(process=True, records=records, n_slots=2, model=path) as server:
+        async with real(process=True, records=records, restarts=1, n_slots=2, model=path) as server:
             await server.say(SHORT)
             reading = asyncio.create_task(server.http.post(NEIGHBOUR.path, content=NEIGHBOUR.json))
             await server.until(lambda: server.service.client.status.decoding > 0)

@@ -79,7 +79,7 @@ def same(mmproj: Path, check: Callable[[Real], Awaitable[None]] | None = None, t
     async def go() -> None:
         async with real(mmproj=mmproj, n_ctx=N_CTX, **options) as server:
             for _ in range(times):
-                found = await server.storm([*picture_asks(), *asks(6)])
+                found = await server.storm([*picture_asks(), *asks(3)])
                 for i, (one, other) in enumerate(zip(found, alone(mmproj), strict=False)):
                     assert one == other, i
                 await server.settled()

@@ -26,7 +26,7 @@ from tests.serving.real import Ask, Real, real, tokens_in, told
 from zinc_rt.scheduler.messages import StepReport
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
-FEW, MANY = 24, 200
+FEW, MANY = 16, 200
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -45,7 +45,7 @@ TOOLS = [
 
 def asks(n: int) -> list[Ask]:
     """Requests of mixed lengths, seeds and parameters; many begin alike."""
-    draw = random.Random(7)
+    draw = random.Random(8)
     return [_chat(draw, i) if i % 2 else _completion(draw) for i in range(n)]
 
 
@@ -144,7 +144,7 @@ async def _reused(server: Real) -> None:
 
 
 def test_a_storm_on_few_pages() -> None:
-    same(FEW, _preempted, n_slots=8, kv_tokens=48)
+    same(FEW, _preempted, n_slots=8, kv_tokens=36)
 
 
 def test_a_warm_cache() -> None:

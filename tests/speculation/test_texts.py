@@ -147,8 +147,8 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
     """It has recurrent layers, so it goes back to copies of its state; the weights of both are nearly the same."""
     monkeypatch.setattr(Pace, "lengths", lengths([5, 2, 0, 7]))
     vocabulary, n_vocab = CoreVocabulary(24), 24
-    params = SamplingParams(temperature=1.5, top_k=0, max_tokens=15, frequency_penalty=0.2, logprobs=1)
-    asked = [Submit(f"{i}", tuple(random_tokens(i, 4 + 20 * i, n_vocab)), params, seed=i) for i in range(3)]
+    params = SamplingParams(temperature=1.5, top_k=0, max_tokens=12, frequency_penalty=0.2, logprobs=1)
+    asked = [Submit(f"{i}", tuple(random_tokens(i, 4 + 20 * i, n_vocab)), params, seed=i) for i in range(2)]
     paths = [write_case(tmp_path / f"{kind}.gguf", CASES["qwen35"], kind).path for kind in (T.Q8_0, T.Q4_0)]
     sizes: dict[str, Any] = {"n_batch": 16, "n_slots": 3, "n_ctx": 128, "kernels": "reference"}
     with engine_for(paths[0], drafts=True, **sizes) as engine, GGUFFile.open(paths[1]) as file:

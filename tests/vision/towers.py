@@ -34,15 +34,24 @@ class TinyProjector:
 
 
 def write(
-    path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = OUT, *, old: bool = False
+    path: Path,
+    kind: str,
+    weights: GGMLType = GGMLType.F16,
+    n_out: int = OUT,
+    *,
+    old: bool = False,
+    n_layers: int = LAYERS,
 ) -> TinyProjector:
     """Make a projector of this kind up.
 
     weights: the format of matrices. n_out: elements of a text model's row. old: as old files, which name the two
-    matrices of a feed-forward by each other and say no length of it.
+    matrices of a feed-forward by each other and say no length of it. n_layers: those of the encoder; the formula is
+    of `LAYERS`.
     """
     keys, shapes, rows = KINDS[kind]
     shapes = {name: tuple(n_out if n == OUT else n for n in shape) for name, shape in shapes.items()}
+    for layer in range(n_layers, LAYERS):
+        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(f"v.blk.{layer}.")}
     if old:
         keys = {**keys, "clip.vision.feed_forward_length": 0}
         other = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
@@ -51,7 +60,7 @@ def write(
     common: dict[str, Any] = {
         "general.architecture": "clip", "general.type": "mmproj", "clip.has_vision_encoder": True,
         "clip.projector_type": kind, "clip.vision.patch_size": P,
-        "clip.vision.embedding_length": E, "clip.vision.feed_forward_length": F, "clip.vision.block_count": LAYERS,
+        "clip.vision.embedding_length": E, "clip.vision.feed_forward_length": F, "clip.vision.block_count": n_layers,
         "clip.vision.attention.head_count": HEADS, "clip.vision.attention.layer_norm_epsilon": EPS,
         "clip.vision.projection_dim": n_out, "clip.vision.image_mean": [0.5, 0.4, 0.3],
         "clip.vision.image_std": [0.5, 0.25, 0.3],

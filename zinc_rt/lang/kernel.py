@@ -23,6 +23,7 @@ from zinc_rt.lang.types import Type
 
 Static = int | float | bool | str | None | tuple[Any, ...] | Type
 """The Python types of compile-time constants."""
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Function:
@@ -50,6 +51,7 @@ class Function:
         self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
         self.occupancy, self.small = occupancy, small or workgroup
         self.resident = resident or self.small
+        self._fingerprint = b""
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
@@ -122,10 +124,16 @@ class Function:
     def fingerprint(self) -> bytes:
         """A hash of everything that determines the meaning: the source files of this function and of every helper it
         reaches, and the plain constants that they take from elsewhere.
+
+        Computed once for a function of this package, whose constants do not change.
         """
+        if self._fingerprint:
+            return self._fingerprint
         digest = hashlib.sha256()
         for part in sorted(_Reached(self).parts):
             digest.update(part)
+        if (self.fn.__module__ or "").startswith(_PACKAGE):
+            self._fingerprint = digest.digest()
         return digest.digest()
 
 

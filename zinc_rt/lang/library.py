@@ -48,7 +48,6 @@ class Library:
         self.cache = cache if cache is not None else CompileCache(None)
         self._builder = Builder(self.cache, target.name, compiler, notify)
         self._code: dict[str, Code] = {}
-        self._fingerprints: dict[Function, bytes] = {}
 
     @property
     def compiled(self) -> int:
@@ -62,7 +61,8 @@ class Library:
             symbol = symbol_of(function, constants)
             if symbol not in self._code and symbol not in wanted:
                 wanted[symbol] = ImageSource(
-                    self._key(function, symbol), partial(_module, symbol, function, constants, self.target)
+                    image_key(function.fingerprint(), symbol, self.target),
+                    partial(_module, symbol, function, constants, self.target),
                 )
         for symbol, image in self._builder.images(wanted).items():
             self._code[symbol] = image.load()
@@ -76,12 +76,7 @@ class Library:
 
     def key(self, function: Function, constants: dict[str, Static]) -> str:
         """What names a kernel's image in the cache: everything that its code depends on."""
-        return self._key(function, symbol_of(function, constants))
-
-    def _key(self, function: Function, symbol: str) -> str:
-        if function not in self._fingerprints:
-            self._fingerprints[function] = function.fingerprint()
-        return image_key(self._fingerprints[function], symbol, self.target)
+        return image_key(function.fingerprint(), symbol_of(function, constants), self.target)
 
 
 def _module(symbol: str, function: Function, constants: dict[str, Static], target: Target) -> Module:

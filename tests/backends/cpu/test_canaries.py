@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.helpers import T, engine_for, logits_of, random_tokens
-from tests.models.families import CASES, FAMILIES, soon
+from tests.models.families import CASES, ON_THE_CPU, soon
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.cpu import backend, binding, few_rows
 from zinc_rt.backends.host_memory import huge_bytes
@@ -88,16 +88,16 @@ def canaries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Canaries]:
     assert found.areas
 
 
-@pytest.mark.parametrize("name", soon(FAMILIES))
+@pytest.mark.parametrize("name", soon(ON_THE_CPU))
 def test_steps_write_in_their_buffers_alone(name: str, tmp_path: Path, canaries: Canaries) -> None:
     path = write_case(tmp_path / "model.gguf", CASES[name], T.F32).path
     tokens = random_tokens(7, max(ROWS), N_VOCAB - 2)
     want = logits_of(path, tokens, n_ctx=64, threads=1)  # whose bits are the reference's, as other tests say
-    for threads in (1, 3):
+    for threads, counts in ((1, ROWS), (3, (1, 5, 16))):
         canaries.areas.clear()
         with engine_for(path, n_ctx=64, n_batch=max(ROWS), threads=threads) as engine:
             slot = engine.open_sequence()
-            for n in ROWS:
+            for n in counts:
                 engine.truncate(slot, 0)
                 got = engine.step([SequenceChunk(slot, 0, tokens[:n], logits_indices=range(n))]).logits
                 assert not canaries.broken(), f"{n} rows, {threads} threads"

@@ -22,8 +22,9 @@ def test_parts_are_products_of_their_own(shape: tuple[GGMLType, int, int, int]) 
         assert_same(got["y"][: step.n_rows], pieces[: step.n_rows], f"{step.n_rows} rows")
 
 
-@pytest.mark.parametrize(("shape", "isa"), on_levels(SHAPES, SHAPES[:1], [SHAPES[i] for i in (0, 3, 5)]))
+@pytest.mark.parametrize(("shape", "isa"), on_levels(SHAPES, SHAPES[:1], [SHAPES[i] for i in (0, 5)]))
 def test_kernels(shape: tuple[GGMLType, int, int, int], isa: str) -> None:
+    """By default of integers; DeepSeek-V4 in `tests/models/test_families.py` has floats."""
     case, _ = grouped(*shape)
     want = expected(case)
     for threads in (1, 3):

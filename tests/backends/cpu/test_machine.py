@@ -128,7 +128,7 @@ def run(tmp_path: Path, name: str, threads: int, examples: int, steps: int) -> N
 
 @pytest.mark.parametrize(("name", "threads"), [("qwen3", 2), ("llama", 1)])
 def test_random_commands(name: str, threads: int, tmp_path: Path) -> None:
-    run(tmp_path, name, threads, 8, 16)
+    run(tmp_path, name, threads, 4, 16)
 
 
 @pytest.mark.slow

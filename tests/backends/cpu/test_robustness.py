@@ -149,7 +149,7 @@ def test_an_engine_that_is_forgotten(path: Path, want: np.ndarray) -> None:
     """Nobody closed it: its threads end with it, also in a cycle of references."""
     before = threading.active_count()
     with GGUFFile.open(path) as file:
-        engine = Engine(Options(n_ctx=N_CTX, threads=4))
+        engine = Engine(Options(n_ctx=N_CTX, threads=2))
         engine.load(file, define(file))
     check(engine, want, 40)
     cycle = [engine]
@@ -217,9 +217,7 @@ def refuse(self: Compiler, modules: list[Module], **_: object) -> list[CompileEr
     return [CompileError("LLVM has had enough", m.name) for m in modules]
 
 
-def test_kernels_that_do_not_compile(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kernels_that_do_not_compile(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiler, "compile_each", refuse)
     with (
         pytest.raises(CompileError, match=r"cannot compile \w+: LLVM has had enough") as caught,
@@ -228,6 +226,13 @@ def test_kernels_that_do_not_compile(
         pass
     assert isinstance(caught.value, ZincError)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow  # makes all kernels of a model; the test above sees the error, which the command tells as any other
+def test_a_command_whose_kernels_do_not_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Compiler, "compile_each", refuse)
     monkeypatch.setattr("sys.stdin", None)  # pytest's refuses to be read
     assert main(["run", "x", "-n", "1", "--cache-dir", str(tmp_path / "new")]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]

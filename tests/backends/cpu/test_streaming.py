@@ -56,7 +56,7 @@ from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Failed, Finished, Submit
 from zinc_rt.scheduler.options import CoreVocabulary
 
-LENGTH = 40
+LENGTH = 24
 SIZES: dict[str, Any] = {"n_ctx": 64, "n_batch": 16, "n_slots": 2}
 
 
@@ -519,6 +519,7 @@ def group() -> Iterator[Path]:
         time.sleep(0.1)
 
 
+@pytest.mark.slow  # takes seconds; `test_the_same_bits` and those of failed reads see what a stream holds
 def test_memory_stays_under_the_limit_of_a_control_group(group: Path, folder: Path, tmp_path: Path) -> None:
     """The weights are twice as large as the limit: the child would be killed. Nothing is swapped."""
     path = tmp_path / "large.gguf"

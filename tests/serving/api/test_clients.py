@@ -71,6 +71,7 @@ def test_openai_completions_responses_models(bench: MakeBench) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow  # importing the client takes seconds; `test_endpoints.py` and `test_chat.py` read the errors
 def test_openai_errors(bench: MakeBench) -> None:
     import openai
 

@@ -496,13 +496,13 @@ def test_hostile_pictures_end_their_process_alone(seeing: Seeing) -> None:
     """Too much memory, too much time, and a process that is killed: one error each, and the next picture is read."""
 
     async def go() -> None:
-        for limits, words in (
-            (PictureLimits(address_space=200 << 20), "MiB of memory to decode"),
-            (PictureLimits(seconds=0.05), "not decoded after 0.05 s"),
+        for limits, side, words in (
+            (PictureLimits(address_space=200 << 20), 8000, "MiB of memory to decode"),
+            (PictureLimits(seconds=0.05), 4000, "not decoded after 0.05 s"),
         ):
             b = seeing(decoding=limits)
             await b.http.post("/v1/chat/completions", json=said(part(data_url(ONE))))  # starts the process
-            answer = await b.http.post("/v1/chat/completions", json=said(part(data_url(white(8000)))))
+            answer = await b.http.post("/v1/chat/completions", json=said(part(data_url(white(side)))))
             error = answer.json()["error"]
             assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_picture", PLACE)
             assert words in error["message"]
@@ -515,7 +515,7 @@ def test_hostile_pictures_end_their_process_alone(seeing: Seeing) -> None:
 
 
 def test_others_are_answered_while_a_picture_is_read(seeing: Seeing) -> None:
-    large = said(part(data_url(white(5000))))
+    large = said(part(data_url(white(3500))))
 
     async def go() -> None:
         b = seeing()
@@ -556,5 +556,5 @@ def test_a_server_that_ends_does_not_wait_for_pictures(tower: tuple[Tower, Path]
 @cache
 def white(side: int) -> bytes:
     made = io.BytesIO()
-    Image.new("RGB", (side, side), "white").save(made, "PNG", compress_level=1)
+    Image.new("L", (side, side), "white").save(made, "PNG", compress_level=1)
     return made.getvalue()

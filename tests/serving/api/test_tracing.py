@@ -108,10 +108,14 @@ def test_the_spans_of_other_requests(bench: MakeBench) -> None:
 
 
 def test_what_is_not_asked_for_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, "-c", "import sys, zinc_rt.serving.api.start; print(*sys.modules)"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, zinc_rt.ray, zinc_rt.cli.main, zinc_rt.serving.api.start; print(*sys.modules)",
+    ]
     loaded = {*subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()}
     assert "zinc_rt.serving.api.service" in loaded
-    assert not loaded & {"opentelemetry", "zinc_rt.serving.api.tracing"}
+    assert not loaded & {"opentelemetry", "ray", "zinc_rt.serving.api.tracing"}
     monkeypatch.setitem(sys.modules, EXPORTER, None)
     with pytest.raises(UsageError, match=r"pip install 'zinc-rt\[otel\]'"):
         RequestTracer("http://127.0.0.1:1", make_logger(io.StringIO()))

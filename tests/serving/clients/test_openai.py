@@ -103,6 +103,7 @@ def test_parsed_answers(story: Command) -> None:
         assert isinstance(response.output_parsed, Animal)
 
 
+@pytest.mark.slow  # takes a server of its own; `api/test_tools.py` calls tools as this client does
 def test_tools(caller: Command) -> None:
     fields: dict[str, Any] = {"model": "caller", "messages": ASK, "tools": [WEATHER], "seed": 2}
     with client(caller) as c:
@@ -205,6 +206,7 @@ def test_logprobs_of_a_prompt(story: Command) -> None:
         assert (bare.text, bare.logprobs.token_logprobs) == (text, [None, *(value for value, _ in wanted)])
 
 
+@pytest.mark.slow  # takes a server of its own; `api/test_states.py` and `llm/test_embedding.py` ask as this client does
 def test_embeddings(embedder: Command) -> None:
     import openai
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,11 @@ def test_two_engines_answer_as_one(model: zinc_rt.Model, tmp_path: Path) -> None
         several.end()
 
 
-def test_what_cannot_be_started_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("executable", ["/bin/false", pytest.param(sys.executable, marks=pytest.mark.slow)])
+def test_what_cannot_be_started_says_why(
+    executable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
     assert main(["serve", "--port", "0", "--one-process", "--device", "cuda:7,cuda:8"]) == 1
     said = "zinc: error: the server on cuda:7 did not start: it ended with code 1"
     assert capsys.readouterr().err.splitlines()[-1] == said

@@ -128,12 +128,14 @@ def _parts(
 ) -> Iterator[list[_Piece]]:
     """Pieces of matrices in order, some at a time: until they have so many bytes."""
     part: list[_Piece] = []
+    size = 0
     for m in matrices:
         for piece in _pieces(m, raw[m.name], tiles[m.name], part_bytes):
             part.append(piece)
-            if sum(p.n_bytes for p, _, _ in part) >= part_bytes:
+            size += piece[0].n_bytes
+            if size >= part_bytes:
                 yield part
-                part = []
+                part, size = [], 0
     if part:
         yield part
 

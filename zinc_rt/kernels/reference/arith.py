@@ -52,7 +52,8 @@ def fma_chain(
     for start in range(0, n, block):
         steps = slice(start, min(n, start + block))
         m = steps.stop - start
-        np.multiply(a[steps], b[steps], out=products[:m], dtype=np.float64)
+        wide_a, wide_b = (np.asarray(x[steps], np.float64) for x in (a, b))  # before they are broadcast
+        np.multiply(wide_a, wide_b, out=products[:m])
         before = wide.copy()
         for i in range(m):
             product, total = products[i], sums[i]

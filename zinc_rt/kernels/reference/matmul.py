@@ -217,20 +217,21 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
 
 
 def _float_product(x: F32, rows: F32, out: F32) -> None:
-    x_groups, w_groups = _chain_major(x), _chain_major(rows)  # f32[32, n, n_groups]
-    n_groups = x_groups.shape[2]
-    step = max(1, _TILE // (GROUP * n_groups))
+    """The chains of many rows of the matrix lie side by side: NumPy is slow at broadcasting short axes."""
+    x_groups = _chain_major(x)[..., None]
+    step = max(1, _TILE // (GROUP * x_groups.shape[1]))
     together = max(1, step // rows.shape[0])  # rows of x, where the matrix is small
-    for i in range(0, x.shape[0], together):
-        for j in range(0, rows.shape[0], step):
-            values = fma_chain(w_groups[:, None, j : j + step], x_groups[:, i : i + together, None])
-            out[i : i + together, j : j + step] = lane_tree_sum(np.moveaxis(values, 2, 0), TREE_LANES)
+    for j in range(0, rows.shape[0], step):
+        w_groups = _chain_major(rows[j : j + step])[:, :, None]  # f32[32, n_groups, 1, some rows]
+        for i in range(0, x.shape[0], together):
+            values = fma_chain(w_groups, x_groups[:, :, i : i + together])
+            out[i : i + together, j : j + step] = lane_tree_sum(values, TREE_LANES)
 
 
 def _chain_major(x: F32) -> F32:
-    """f32[n, n_in] as f32[32, n, n_groups]; a short last group is filled with zeros, which change no sum."""
+    """f32[n, n_in] as f32[32, n_groups, n]; a short last group is filled with zeros, which change no sum."""
     n, n_in = x.shape
     pad = -n_in % GROUP
     if pad:
         x = np.concatenate([x, np.zeros((n, pad), np.float32)], axis=1)
-    return np.ascontiguousarray(x.reshape(n, x.shape[1] // GROUP, GROUP).transpose(2, 0, 1))
+    return np.ascontiguousarray(x.reshape(n, x.shape[1] // GROUP, GROUP).transpose(2, 1, 0))
