@@ -22,6 +22,13 @@ TESTS = Path(__file__).parent
 KERNELS = TESTS.parent / ".pytest_cache" / "kernels"
 """Compiled kernels by the hash of all that they are made from: one run fills it for the next, and CI may keep it."""
 
+_ABOUT = ("barriers_without_flush", "faults", "gfx11", "resident_proof", "slow_cards")
+PROOFS = (
+    *(f"backends/amdgpu/test_{name}.py" for name in _ABOUT),
+    *("backends/test_", "backends/drivers/", "cli/test_check_gpu.py", "cli/test_card_report.py", "cuda/", "opencl/"),
+)
+"""Where the paths begin of tests that are about what is proven of a GPU before it gets a model."""
+
 _folder = ""
 
 
@@ -109,6 +116,14 @@ def _no_drivers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
         for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
             monkeypatch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+
+
+@pytest.fixture(autouse=True)
+def _trusted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated GPU needs a second for the self-test of each engine, and kernels: it is for the tests about it."""
+    if not request.path.relative_to(TESTS).as_posix().startswith(PROOFS):
+        for name in ("prepare", "check_results"):
+            monkeypatch.setattr(f"zinc_rt.backends.gpu.selftest.{name}", lambda *_: None)
 
 
 @pytest.fixture
