@@ -240,9 +240,10 @@ def test_cards_that_do_not_go_with_the_rest(zinc, tiny, arguments, says):
     assert outcome.err.count("\n") == 1
 
 
-def test_bench_measures_the_constants_of_a_card(zinc, tiny, monkeypatch):
+def test_bench_measures_the_constants_of_a_card(zinc, tmp_path, monkeypatch):
     """On the emulator they are of its own clock: the table is there, and the numbers are some."""
     monkeypatch.setattr(AmdBackend, "calibration", SMALL)
+    tiny = write_tiny_model(tmp_path / "tiny.gguf", weights=GGMLType.Q8_0)
     given = ("bench", "-m", tiny, "--tier", "emu", "--gpu", "rx9070", "-p", "1", "-n", "0", "-r", "1")
     tree = json.loads(zinc(*given, "-o", "json").out)["constants"]
     assert {"bandwidth", "l2", "barrier", "submission"} < set(tree)
