@@ -8,9 +8,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,11 +19,38 @@ import pytest
 import zinc_rt
 from tests import hardware, kept_processes, opencl_driver
 from tests.quick import QUICK
+from zinc_rt.backends.gpu import selftest
+from zinc_rt.cuda import devices as cuda_devices
+from zinc_rt.opencl import devices as opencl_devices
 from zinc_rt.utils.environment import CACHE_DIR
 
 TESTS = Path(__file__).parent
 KERNELS = TESTS.parent / ".pytest_cache" / "kernels"
 """Compiled kernels by the hash of all that they are made from: one run fills it for the next, and CI may keep it."""
+
+DRIVERS = ("cuda/", "opencl/", "backends/drivers/")
+"""Where the paths begin of tests that are about the drivers of this machine."""
+PROOFS = (
+    *DRIVERS,
+    *("backends/test_", "cli/test_check_gpu.py", "cli/test_card_report.py"),
+    *(
+        f"backends/amdgpu/test_{name}.py"
+        for name in ("barriers_without_flush", "faults", "gfx11", "resident_proof", "slow_cards")
+    ),
+)
+"""The same of tests about what is proven of a GPU before it gets a model."""
+_LEFT_OUT: dict[str, Callable[..., Any]] = {
+    "find_cards": lambda: ([], "left out of this test"),
+    "prepare": lambda *_: None,
+    "check_results": lambda *_: None,
+}
+_OWN: dict[tuple[ModuleType, str], Callable[..., Any]] = {
+    (module, name): getattr(module, name)
+    for module, name in (
+        *((cuda_devices, "find_cards"), (opencl_devices, "find_cards")),
+        *((selftest, "prepare"), (selftest, "check_results")),
+    )
+}
 
 _folder = ""
 
@@ -100,9 +128,20 @@ def _card(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    kept_processes.keep(item.path.relative_to(TESTS).as_posix() not in kept_processes.FRESH)
+    where = item.path.relative_to(TESTS).as_posix()
+    kept_processes.keep(where not in kept_processes.FRESH)
+    _leave_out(where)
     if item.config.getoption("--gpu") and (why := hardware.skip_reason(item)):
         pytest.skip(why)
+
+
+def _leave_out(where: str) -> None:
+    """Put away what only some tests need: this machine's CUDA and OpenCL devices, and the self-test of emulated GPUs,
+    which takes a second for each engine, and kernels of its own. Engines of fixtures are opened later than this.
+    """
+    for (module, name), own in _OWN.items():
+        about = DRIVERS if name == "find_cards" else PROOFS
+        setattr(module, name, own if where.startswith(about) else _LEFT_OUT[name])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,16 +150,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in quick and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.quick)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_drivers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """This machine's CUDA and OpenCL devices are for the tests about them."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
-            for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
-                patch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
-        yield
 
 
 @pytest.fixture

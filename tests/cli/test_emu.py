@@ -36,17 +36,13 @@ def test_check_tries_every_interface(zinc, kernel, interfaces):
 
 
 def test_check_names_the_step_that_fails(zinc):
-    shown = zinc("emu", "check", "--fault", "KFD_CREATE_QUEUE=EINVAL")
+    shown = zinc("emu", "check", "--trace", "--fault", "KFD_CREATE_QUEUE=EINVAL")
     assert shown.code == 0  # the other interface works
+    assert "\nKFD_ACQUIRE_VM -> 0\n" in shown.out
     assert "create_queue_failed" in shown.out
     assert shown.out.count("a fence retired") == 1
     tree = json.loads(zinc("emu", "check", "--json", "--fault", "AMDGPU_CTX=ENOMEM").out)
     assert any(not line["ok"] for line in tree)
-
-
-def test_trace(zinc):
-    shown = zinc("emu", "check", "--trace")
-    assert "\nKFD_ACQUIRE_VM -> 0\n" in shown.out
 
 
 @pytest.mark.parametrize(

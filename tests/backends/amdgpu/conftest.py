@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 
 from tests.serving.clients.caller import write_shallow
-from zinc_rt.backends.gpu import selftest
-
-PROOFS = ("test_barriers_without_flush", "test_faults", "test_gfx11", "test_resident_proof", "test_slow_cards")
-"""Modules that are about what is proven of a GPU before it gets a model."""
 
 
 @pytest.fixture
@@ -28,11 +24,3 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _patient(patience: None) -> None:
     """Engines open their backends themselves."""
-
-
-@pytest.fixture(autouse=True)
-def _trusted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulated GPU needs a second for the self-test of each engine: it is for the tests about it."""
-    if request.path.stem not in PROOFS:
-        for name in ("prepare", "check_results"):
-            monkeypatch.setattr(selftest, name, lambda *_: None)

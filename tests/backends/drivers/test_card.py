@@ -37,7 +37,7 @@ def backend() -> Iterator[DriverBackend]:
             yield made
 
 
-@pytest.mark.parametrize("runs", [20] if "card" in machines.MACHINES else [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [20 if "card" in machines.MACHINES else pytest.param(20, marks=pytest.mark.slow)])
 def test_bits(runs: int, backend: DriverBackend) -> None:
     """Single launches, then as one graph or command buffer, again and again."""
     check_arithmetic(backend.gpu, kept())

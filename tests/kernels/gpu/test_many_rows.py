@@ -40,7 +40,7 @@ def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: in
 
 
 @pytest.mark.parametrize(
-    "kind", [kind if kind in ("Q4_K", "F16") else pytest.param(kind, marks=pytest.mark.slow) for kind in MANY]
+    "kind", [kind if kind == "Q4_K" else pytest.param(kind, marks=pytest.mark.slow) for kind in MANY]
 )
 def test_many_rows(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
     """Of ordinary numbers, of ones at the edge of what floats hold, and of what is no number."""
