@@ -118,8 +118,8 @@ def backend() -> Iterator[AmdBackend]:
         yield made
 
 
-SOON = ("IQ2_S", "shared, no gate", "clamped", "biases", "long down")
-"""One of the formats whose blocks lie otherwise than those of the mixed layers, and what layers have besides. A shared
+SOON = ("shared, no gate", "clamped", "biases", "long down")
+"""What layers have besides; formats run by default in `tests/kernels/gpu/test_matvec.py`. A shared
 expert with a gate is in `test_fusion.py`'s model.
 """
 

@@ -69,6 +69,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(SPECS[request.param], n_layers=1)).path
 
 
+@pytest.mark.slow  # by default `test_resident_proof.py` compares a resident step with the reference
 def test_a_text(path: Path) -> None:
     want, many, token = steps(path, Device.gpu_kfd)
     assert len(many) > 10

@@ -38,7 +38,7 @@ def problems(made: Mapping[str, bytes], target: str) -> list[str]:
     return [f"{label}: {problem}" for label, code in made.items() for problem in problems_of(target, code)]
 
 
-# A part for each of two drivers by default: what is exact is decided in the text that both are made from.
+# A part for each target by default, the others are slow: what is exact is decided in the text that all are made from.
 @pytest.mark.parametrize(
     ("part", "target"),
     [

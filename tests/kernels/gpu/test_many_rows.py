@@ -39,6 +39,7 @@ def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: in
     return y[:n_x]
 
 
+# Floats have many rows by default in `tests/backends/amdgpu/test_models.py`.
 @pytest.mark.parametrize(
     "kind", [kind if kind == "Q4_K" else pytest.param(kind, marks=pytest.mark.slow) for kind in MANY]
 )
