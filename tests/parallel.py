@@ -15,8 +15,9 @@ import struct
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -73,12 +74,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def run(session: pytest.Session, count: int) -> None:
     """Run the session's tests in `count` processes: each has a stretch of them, and then half of the longest rest.
 
-    A process that dies is the failure of its test, and another one goes on. Raises what ends the session early.
+    Stretches end between modules where they can, so a module's fixtures are made once. A process that dies is the
+    failure of its test, and another one goes on. Raises what ends the session early.
     """
     gc.collect()
     gc.freeze()  # searches for garbage pass over what was collected
-    total = len(session.items)
-    stretches = [deque(range(total * k // count, total * (k + 1) // count)) for k in range(count)]
+    whole = range(len(session.items))
+    ends = [0, *(_cut(session, whole, len(whole) * k // count) for k in range(1, count)), len(whole)]
+    stretches = [deque(whole[begin:end]) for begin, end in pairwise(ends)]
     with selectors.DefaultSelector() as selector:
         workers = [_Worker(session, stretches, own, selector) for own in stretches if own]
         try:
@@ -92,6 +95,13 @@ def run(session: pytest.Session, count: int) -> None:
         finally:
             for worker in workers:
                 worker.kill()
+
+
+def _cut(session: pytest.Session, numbers: Sequence[int], middle: int) -> int:
+    """The place nearest to the middle of some tests where another module begins; the middle where they are of one."""
+    modules = [session.items[number].path for number in numbers]
+    places = (at for at in range(1, len(modules)) if modules[at] != modules[at - 1])
+    return min(places, key=lambda at: abs(at - middle), default=middle)
 
 
 class _Worker:
@@ -138,7 +148,8 @@ class _Worker:
         while len(self.known) < _AHEAD:
             if not self._own:
                 longest = max(self._stretches, key=len)
-                taken = [longest.pop() for _ in range((len(longest) + 1) // 2)]
+                kept = _cut(self._session, longest, len(longest) // 2)
+                taken = [longest.pop() for _ in range(len(longest) - kept)]
                 self._own.extend(reversed(taken))
             if not self._own:
                 if self._orders >= 0:
