@@ -38,6 +38,11 @@ def spoil(path: Path, tokens: list[int]) -> None:
             raw.write(np.full(tensor.nbytes // N_VOCAB // 4, np.nan, np.float32).tobytes())
 
 
+def said(lines: list[str]) -> list[str]:
+    """What was told but for kernels, which may be compiled at any time."""
+    return [line for line in lines if not line.startswith("compiling ")]
+
+
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("params", [{"temperature": 0}, {"top_k": 0}, {"top_k": 5, "logprobs": 1}], ids=str)
 def test_logits_that_are_nan_are_told_once_a_generation(path: Path, kernels: str, params: dict[str, float]) -> None:
@@ -47,9 +52,10 @@ def test_logits_that_are_nan_are_told_once_a_generation(path: Path, kernels: str
         lines.clear()
         for n in (1, 2):
             assert len(model.generate("abc", max_tokens=5, seed=1, **params).token_ids) == 5  # type: ignore[arg-type]
-            assert len(lines) == n
-    assert lines[0] == lines[1]
-    assert lines[0].startswith(f"3 of {N_VOCAB} logits of token 1 are NaN; they count as -inf")
+            assert len(said(lines)) == n
+    first, second = said(lines)
+    assert first == second
+    assert first.startswith(f"3 of {N_VOCAB} logits of token 1 are NaN; they count as -inf")
 
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
@@ -58,7 +64,7 @@ def test_whole_logits_are_told_nothing_about(path: Path, temperature: float) -> 
     with zinc_rt.load(path, device="cpu", notify=lines.append) as model:
         lines.clear()
         model.generate("abc", max_tokens=5, temperature=temperature, logit_bias={65: -np.inf})
-    assert lines == []
+    assert said(lines) == []
 
 
 def grow(path: Path) -> None:
