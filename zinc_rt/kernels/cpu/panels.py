@@ -251,7 +251,7 @@ def panel_rows(
 ):  # fmt: skip
     """The sums of one tile for n_blocks times M rows of a pack: f32[n_blocks * M, stride], 16 of each, to `out`.
 
-    block: rows of the pack's blocks.
+    first_row: where a block begins: of an expert's rows, that may be any row. block: rows of the pack's blocks.
     """
     H = 16 // W
     N = M * H
@@ -297,8 +297,9 @@ def panel_rows(
                     if n == left and j == FOUR - 1:
                         last = n - 1
                     for b in range(n_blocks):
-                        row = first_row + b * M
-                        at = i64(row & -BLOCK_ROWS) * i64(groups) + i64(place * block + (row & (BLOCK_ROWS - 1)))
+                        row = b * M
+                        first_of_block = i64(first_row + (row & -BLOCK_ROWS))
+                        at = first_of_block * i64(groups) + i64(place * block + (row & (BLOCK_ROWS - 1)))
                         multiply_groups(p, at, block, opened, n, last, waiting + b * STATE, q, FMT, M, W)
                     place += n
                     left -= n
