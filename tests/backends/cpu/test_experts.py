@@ -53,11 +53,14 @@ def ids_of(net: Net, name: str, k: int, kind: BufferKind = BufferKind.INPUT) -> 
 
 
 def choices(rng: np.random.Generator, n_rows: int, n_experts: int, k: int, how: str) -> np.ndarray:
-    """i32[n_rows, k], rising. crowd: all rows choose the same; skewed: low ids mostly."""
+    """i32[n_rows, k], rising. crowd: all rows choose the same; skewed: low ids mostly; raised: high ids mostly, so that
+    experts of many rows follow those of few.
+    """
     if how == "crowd":
         return np.broadcast_to(np.sort(rng.permutation(n_experts)[:k]), (n_rows, k))
-    odds = np.ones(n_experts) if how == "even" else 0.4 ** np.arange(n_experts)
-    picked = [rng.choice(n_experts, k, replace=False, p=odds / odds.sum()) for _ in range(n_rows)]
+    odds = {"even": np.ones(n_experts), "skewed": 0.4 ** np.arange(n_experts)}
+    odds["raised"] = odds["skewed"][::-1]
+    picked = [rng.choice(n_experts, k, replace=False, p=odds[how] / odds[how].sum()) for _ in range(n_rows)]
     return np.sort(picked, axis=1)
 
 
@@ -139,7 +142,7 @@ def experts_case(
     net.node(Op.MOE_SWIGLU, [gated, upped], [act], activation=activation)
     net.node(Op.MOE_DOWN_ACC, [act, ids, given, down, *bias(n_embd)], [y])
     steps = []
-    for (i, r), how in zip(enumerate(n_rows), ("even", "crowd", "skewed") * len(n_rows), strict=False):
+    for (i, r), how in zip(enumerate(n_rows), ("even", "crowd", "skewed", "raised") * len(n_rows), strict=False):
         inputs = {
             "x": rows(rng, r, n_embd) if i % 2 else ordinary(rng, r, n_embd),
             "ids": choices(rng, r, n_experts, k, how),
