@@ -314,7 +314,7 @@ def matrix_rows(
                     here = block * i64(b) + i64(place) * BLOCK_ROWS
                     batch_sums(
                         scratch, b, turn * 4, q, n, part, next_q != q, half, lanes, groups, d + here,
-                        s + here * sums_step(FMT),                        p.s_stride, FMT, R,
+                        s + here * sums_step(FMT), p.s_stride, FMT, R,
                     )  # fmt: skip
             keep_products(scratch, turn * EACH, more, other, FMT, TILES, R)
         place += n

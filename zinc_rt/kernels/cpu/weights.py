@@ -398,9 +398,8 @@ def eighth_bytes(scales, at: int, FMT: str, W: int):
 
 @inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
-    """What minima are multiplied with: the sum of the activations at `at`, or, where halves have
-    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. For eighths, the table of their sums; u8 vector. None
-    without any.
+    """What minima are multiplied with: the sum of the activations at `at`, or, where halves have minima, both halves'
+    sums times -`HALF_BIAS`; f32 vectors. For eighths, the table of their sums; u8 vector. None without any.
     """
     if integers_of(FMT).eighths:
         reads_sum(EIGHTHS, FMT)
