@@ -38,7 +38,7 @@ from zinc_rt.backends.devices import (
 from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
 from zinc_rt.engine.batch import EngineError, SequenceChunk
 from zinc_rt.engine.kv_cache import CacheStats, KVCacheManager
-from zinc_rt.engine.options import DEFAULT_N_CTX, Options
+from zinc_rt.engine.options import Options, context_of
 from zinc_rt.engine.page_pool import root_key
 from zinc_rt.engine.pictures import Pictures
 from zinc_rt.engine.recurrent_state import Snapshots, copies, wanted_copies
@@ -258,7 +258,7 @@ class Engine(Closing):
 
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
-        n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
+        n_ctx = context_of(options.n_ctx, definition.info.n_ctx_train)
         n_pages = _pages(options, n_ctx, graph)
         fast = self.features.kernels != "reference" and self.device is not Device.emu
         n_batch = options.fast_n_batch if fast and options.fast_n_batch is not None else options.n_batch

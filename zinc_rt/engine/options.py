@@ -19,6 +19,11 @@ LARGE_BATCH = 512
 DEFAULT_N_CTX = 4096
 
 
+def context_of(n_ctx: int | None, trained: int) -> int:
+    """Tokens of a sequence at the most: as given, else `DEFAULT_N_CTX` or the fewer that the model was trained for."""
+    return n_ctx or min(trained, DEFAULT_N_CTX)
+
+
 @dataclass(frozen=True)
 class DeviceOptions:
     """Where a model runs, and by which code. Raises `UsageError`, and `UnknownDevice` for the name of a device.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.engine.engine import Engine, EngineError, Options, SequenceChunk
-from zinc_rt.engine.options import DEFAULT_N_CTX, MAX_BATCH
+from zinc_rt.engine.options import MAX_BATCH, context_of
 from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
@@ -89,7 +89,7 @@ def embedding_options(options: Options, definition: ModelDefinition, n_batch: in
 
     n_batch: rows of a step, as the caller gave it; None for 512, or the context where a text must fit in one step.
     """
-    n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
+    n_ctx = context_of(options.n_ctx, definition.info.n_ctx_train)
     if n_batch is None:
         n_batch = min(MAX_BATCH, n_ctx) if reads_whole(definition.graph) else _N_BATCH
     return replace(options, n_batch=n_batch, fast_n_batch=None, n_slots=N_SLOTS, kv_tokens=max(n_ctx, n_batch))

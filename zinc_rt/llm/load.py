@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from zinc_rt.backends.devices import device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.engine.engine import Engine, Options
-from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, DeviceOptions
+from zinc_rt.engine.options import LARGE_BATCH, CacheOptions, DeviceOptions, context_of
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
@@ -296,7 +296,7 @@ def shared_slots(options: Options, definition: ModelDefinition) -> Options:
     """The options of an engine whose caller did not say how many texts there will be at once."""
     if any(state.sequence_bytes for state in definition.states):
         return options
-    n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
+    n_ctx = context_of(options.n_ctx, definition.info.n_ctx_train)
     return replace(options, n_slots=_N_SLOTS, kv_tokens=n_ctx)
 
 

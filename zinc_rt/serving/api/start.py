@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import uvicorn
 
-from zinc_rt.engine.options import DEFAULT_N_CTX
+from zinc_rt.engine.options import DEFAULT_N_CTX, context_of
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
@@ -230,7 +230,7 @@ def _context(choice: EngineChoice, file: GGUFFile) -> int:
     """Tokens of a context as the engine will have it, from the file's directory alone."""
     trained = file.metadata.get(f"{file.metadata.get('general.architecture')}.context_length")
     trained = trained if isinstance(trained, int) else DEFAULT_N_CTX
-    return int(choice.options.get("n_ctx") or min(trained, DEFAULT_N_CTX))
+    return context_of(choice.options.get("n_ctx"), trained)
 
 
 def sha256_of(cache_dir: str | None, path: Path | None) -> str:
