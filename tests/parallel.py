@@ -15,7 +15,7 @@ import struct
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,10 @@ _SIZE: Final = struct.Struct("<I")
 _AHEAD: Final = 2
 """Tests that a process knows of: a fixture stays when the next test needs it, too."""
 _CHUNK: Final = 1 << 16
+_GARBAGE: Final = 10_000, 10, 25
+"""When a process looks for garbage, see `gc.set_threshold`: by default the emulator's compiled instructions, which
+stay, are passed over so often that a sixth of the tests' time goes into it.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,13 +43,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """A second process compiles the modules of all tests from the last one on, until collection has come to them."""
+    """A second process compiles the modules of all tests from the last one on, until collection has come to them.
+
+    Nothing of what is collected is garbage.
+    """
+    gc.disable()
+    try:
+        return (yield from _collected(session))
+    finally:
+        gc.enable()
+
+
+def _collected(session: pytest.Session) -> Generator[None, Any, Any]:
     paths = [Path(argument).resolve() for argument in session.config.args]
     if _count(session) < 2 or paths != [_TESTS] or session.config.option.markexpr == "quick":
         return (yield)
     if (child := os.fork()) == 0:
         try:
-            for path in sorted(_TESTS.rglob("test_*.py"), reverse=True):
+            for path in filter(_to_compile, sorted(_TESTS.rglob("test_*.py"), reverse=True)):
                 with suppress(Exception, pytest.skip.Exception):  # collection reports what is wrong
                     importlib.import_module(".".join(path.relative_to(_TESTS.parent).with_suffix("").parts))
         finally:
@@ -55,6 +70,12 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def _to_compile(path: Path) -> bool:
+    """Whether no compiled form of a module of tests is as new as the module."""
+    found = (path.parent / "__pycache__").glob(f"{path.stem}.{sys.implementation.cache_tag}-pytest-*.pyc")
+    return all(compiled.stat().st_mtime < path.stat().st_mtime for compiled in found)
 
 
 def _count(session: pytest.Session) -> int:
@@ -213,6 +234,7 @@ def _messages(incoming: bytearray) -> Iterator[Any]:
 def _work(session: pytest.Session, orders: BinaryIO, reports: BinaryIO) -> NoReturn:
     """Run the tests that are told of, in the forked process, and end it."""
     status = 1
+    gc.set_threshold(*_GARBAGE)
     try:
         config = session.config
         config.pluginmanager.unregister(name="terminalreporter")
@@ -236,14 +258,19 @@ def _work(session: pytest.Session, orders: BinaryIO, reports: BinaryIO) -> NoRet
 
 
 class _Reporter:
-    """Passes the reports of tests on to the process that shows them."""
+    """Passes the reports of tests on to the process that shows them: of a test that passes the middle one of three,
+    unless all durations are asked for.
+    """
 
     def __init__(self, config: pytest.Config, stream: BinaryIO) -> None:
         self._config, self._stream = config, stream
+        self._all = config.getoption("durations", None) is not None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send it."""
-        _write(self._stream, self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+        if self._all or report.when == "call" or not report.passed:
+            data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            _write(self._stream, data)
 
 
 def _number(orders: BinaryIO) -> int | None:
