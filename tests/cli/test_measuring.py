@@ -5,17 +5,19 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import zinc_rt
-from tests.cli.tiny import write_tiny_model
+from tests.backends.cpu.test_whole_models import SPECS
+from tests.helpers import write_model
+from tests.serving.clients.caller import write_shallow
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.diagnostics.calibration import SMALL
 from zinc_rt.cli import perplexity as perplexity_verb
 from zinc_rt.cli.bench import PROMPT, TEXT, measure
-from zinc_rt.gguf import GGMLType
 from zinc_rt.perf_model.published import PUBLISHED, SHARED_BYTES
 
 
@@ -167,7 +169,8 @@ def test_bench_stopped_by_ctrl_c_reports_what_is_done(zinc, tiny, monkeypatch):
 
 
 def test_bench_predicts_what_it_does_not_run(zinc, tmp_path):
-    tiny = write_tiny_model(tmp_path / "tiny.gguf", weights=GGMLType.Q8_0)
+    spec = replace(SPECS["qwen3-q8_0"], n_layers=1)  # whose kernels `test_forecasts.py` has compiled
+    tiny = write_model(tmp_path / "tiny.gguf", spec).path
     outcome = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "0,40", "-o", "json")
     assert outcome.code == 0
     tree = json.loads(outcome.out)
@@ -243,8 +246,8 @@ def test_cards_that_do_not_go_with_the_rest(zinc, tiny, arguments, says):
 def test_bench_measures_the_constants_of_a_card(zinc, tmp_path, monkeypatch):
     """On the emulator they are of its own clock: the table is there, and the numbers are some."""
     monkeypatch.setattr(AmdBackend, "calibration", SMALL)
-    tiny = write_tiny_model(tmp_path / "tiny.gguf", weights=GGMLType.Q8_0)
-    given = ("bench", "-m", tiny, "--tier", "emu", "--gpu", "rx9070", "-p", "1", "-n", "0", "-r", "1")
+    shallow = write_shallow(tmp_path / "shallow.gguf")  # whose kernels tests of `backends/amdgpu` have compiled
+    given = ("bench", "-m", shallow, "--tier", "emu", "--gpu", "rx9070", "-p", "1", "-n", "0", "-r", "1")
     tree = json.loads(zinc(*given, "-o", "json").out)["constants"]
     assert {"bandwidth", "l2", "barrier", "submission"} < set(tree)
     assert tree["bandwidth"]["likely"] == 576e9

@@ -10,7 +10,7 @@ import pytest
 
 from tests.backends.amdgpu.stage import amd_backend
 from tests.backends.amdgpu.stage import check as check_gpu
-from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Outputs, Step, check, expected
+from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Outputs, Step, check, expected, on_levels
 from tests.backends.cpu.hostile import hostile, ordinary, rows
 from tests.kernels import oracle
 from tests.kernels.material import activations, adversarial_activations
@@ -192,8 +192,7 @@ def test_rows_see_what_lies_behind_them(reach: int | None) -> None:
             assert np.abs(y - formula(reach + 1)).max() > 1e-3
 
 
-@pytest.mark.parametrize("isa", BEST_AND_LEAST)
-@pytest.mark.parametrize("reach", [None, 1, 20, 260, FAR])
+@pytest.mark.parametrize(("reach", "isa"), on_levels([None, 1, 20, 260, FAR], least=(1, 260)))
 def test_both_ways_on_the_cpu(reach: int | None, isa: str) -> None:
     for threads in (1, 2):
         check(both_ways(reach), seen_both_ways(reach), isa, threads)
