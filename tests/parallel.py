@@ -32,7 +32,7 @@ _AHEAD: Final = 2
 _CHUNK: Final = 1 << 16
 _GARBAGE: Final = 10_000, 10, 25
 """When a process looks for garbage, see `gc.set_threshold`: by default the emulator's compiled instructions, which
-stay, are passed over so often that a sixth of the tests' time goes into it.
+stay, are passed over so often that an eighth of the tests' time goes into it.
 """
 
 

@@ -6,6 +6,8 @@ import re
 import pytest
 
 from tests.backends.cpu.both import BEST_AND_LEAST
+from tests.cli.tiny import write_tiny_model
+from zinc_rt.gguf import GGMLType
 from zinc_rt.lang import children
 from zinc_rt.lang.cache import CLAIMS_FILE
 from zinc_rt.lang.target import host_target
@@ -20,9 +22,12 @@ def run(zinc, tiny):
 
 
 @pytest.mark.parametrize("level", BEST_AND_LEAST)
-def test_levels_say_the_same(run, level):
-    outcome = run("--isa", level, "-t", 1)
-    assert outcome.out == run().out
+def test_levels_say_the_same(zinc, tmp_path, level):
+    """Of blocks and greedy: most kernels of that are compiled for tests of products, too."""
+    path = write_tiny_model(tmp_path / "tiny.gguf", weights=GGMLType.Q8_0)
+    given = ("run", "-m", path, "--temp", 0, "-n", 12, "-v", "a text")
+    outcome = zinc(*given, "--isa", level, "-t", 1)
+    assert outcome.out == zinc(*given).out
     assert f"zinc: cpu: native kernels for {level}, 1 thread; memory " in outcome.err
 
 

@@ -73,9 +73,9 @@ KINDS = (
 Each other case costs `test_logits` alone, which sees to it that it asks for no more than these do; the rest of its
 tests are slow.
 """
-ON_THE_CPU = tuple(name for name in FAMILIES if name != "gpt-oss")
+ON_THE_CPU = tuple(name for name in FAMILIES if name not in ("gpt-oss", "deepseek2"))
 """Those whose native kernels run by default: what else kinds ask for, sinks among it, `tests/backends/cpu` and
-`tests/kernels` try by the operation.
+`tests/kernels` try by the operation. Kimi Linear has latent attention, too.
 """
 
 
