@@ -181,7 +181,7 @@ def _some() -> tuple[KernelEntry, ...]:
     return tuple(named(found).values())
 
 
-PARTS = 6
+PARTS = 9
 
 
 def some_entries(part: int, target: str) -> Mapping[str, KernelEntry]:
