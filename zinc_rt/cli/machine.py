@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from zinc_rt.lang.target import host_flags, host_processor
+
 MIN_PYTHON: Final = (3, 11)
 _FEATURES: Final = (
     # x86-64 as /proc/cpuinfo writes them, then aarch64.
@@ -56,17 +58,9 @@ def _system() -> MachineFinding:
     return MachineFinding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
 
 
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> MachineFinding:
-    fields: dict[str, str] = {}
-    try:
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            fields.setdefault(name.strip(), value.strip())
-    except OSError:
-        pass
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
-    have = [f for f in _FEATURES if f in flags]
-    model = fields.get("model name") or platform.processor() or "unknown"
+def _processor() -> MachineFinding:
+    have = [f for f in _FEATURES if f in host_flags()]
+    model = host_processor().get("model name") or platform.processor() or "unknown"
     return MachineFinding("processor", f"{model}; {' '.join(have) or 'no vector features known'}")
 
 

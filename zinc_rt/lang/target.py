@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -190,21 +192,23 @@ def _missing(target: Target) -> list[str]:
 
 def host_flags() -> frozenset[str]:
     """The processor's flags as /proc/cpuinfo names them; the kernel drops those that it does not enable."""
-    return _flags(Path("/proc/cpuinfo"))
+    about = host_processor()
+    return frozenset((about.get("flags") or about.get("Features") or "").split())
 
 
 @cache
-def _flags(cpuinfo: Path) -> frozenset[str]:
+def host_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
+    """What the system says of the first processor, by the system's names; empty where it says nothing."""
+    about = {}
     try:
         with cpuinfo.open(encoding="ascii", errors="replace") as file:
-            # The first processor's lines are enough, and the kernel writes the file as it is read.
-            for line in file:
+            # The kernel writes the file as it is read, and an empty line ends what it says of a processor.
+            for line in takewhile(str.strip, file):
                 name, _, value = line.partition(":")
-                if name.strip() in ("flags", "Features"):
-                    return frozenset(value.split())
+                about[name.strip()] = value.strip()
     except OSError:
-        pass
-    return frozenset()
+        return {}
+    return about
 
 
 @cache

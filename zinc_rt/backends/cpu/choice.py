@@ -25,8 +25,9 @@ from zinc_rt.kernels.cpu import (
     routing,
 )
 from zinc_rt.kernels.cpu.attention_split import AttentionShape
+from zinc_rt.kernels.cpu.tiles import Ahead
 from zinc_rt.lang.kernel import Function, Static
-from zinc_rt.lang.target import Target
+from zinc_rt.lang.target import Target, host_processor
 from zinc_rt.numerics import TREE_LANES
 
 PACK_CHUNK = 256
@@ -63,7 +64,7 @@ class TargetTuning:
 
     lanes: int
     blocks: tuple[int, ...]
-    ahead: int  # bytes between a load of weights and the prefetch
+    ahead: Ahead
     tiles: str  # the matrix registers that products may use: none (""), "amx", or "emulated" for tests
     flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
     tables: bool = False  # whether products of one row look up sums for weights that are signs (see `lookups`)
@@ -75,10 +76,10 @@ class TargetTuning:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
+            return cls(16, (8, 4, 2, 1), _ahead(8192), "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
-            return cls(8, (4, 2, 1), 16384, "", flip, not unsigned)
-        return cls(4, (4, 2, 1), 1024, "", flip)
+            return cls(8, (4, 2, 1), _ahead(16384), "", flip, not unsigned)
+        return cls(4, (4, 2, 1), Ahead(1024, 1024), "", flip)
 
     def matmul(self, kind: GGMLType) -> Kernel:
         """W x for a weight format."""
@@ -273,4 +274,11 @@ class TargetTuning:
 
     def read_sum(self) -> Kernel:
         """The bandwidth measurement."""
-        return elementwise.read_sum, {"W": self.lanes}
+        return elementwise.read_sum, {"W": self.lanes, "AHEAD": 4096 if self.ahead.one else 0}
+
+
+def _ahead(distance: int) -> Ahead:
+    """AMD's processors since Zen 3 read a stream faster by themselves (benchmarks/results/code_of_products.md)."""
+    about = host_processor()
+    by_itself = about.get("vendor_id") == "AuthenticAMD" and int(about.get("cpu family", "0")) >= 25
+    return Ahead(0 if by_itself else distance, distance)

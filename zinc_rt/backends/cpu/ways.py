@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from zinc_rt.backends.cpu.choice import VECTORS, TargetTuning, Ways
@@ -24,6 +22,7 @@ from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.lang.cache import cache_key
 from zinc_rt.lang.library import Library
+from zinc_rt.lang.target import host_processor
 from zinc_rt.utils.environment import MATRIX_ROWS
 
 _FORCED: Final = {"": None, "0": VECTORS, "16": Ways(1, 1), "32": Ways(1, 2)}
@@ -174,18 +173,9 @@ def forced_ways() -> Ways | None:
     return _FORCED[value]
 
 
-@cache
-def processor_identity(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Which processor this is: what the system says of the first one; empty where it says nothing."""
-    lines = []
-    try:
-        for line in cpuinfo.read_text(errors="replace").split("\n\n", 1)[0].splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in _IDENTITY:
-                lines.append(f"{name.strip()}={value.strip()}")
-    except OSError:
-        return ""
-    return "; ".join(lines)
+def processor_identity() -> str:
+    """Which processor this is; empty where the system does not say."""
+    return "; ".join(f"{name}={value}" for name, value in host_processor().items() if name in _IDENTITY)
 
 
 def in_words(found: WaysFound) -> str:

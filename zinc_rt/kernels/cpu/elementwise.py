@@ -122,14 +122,15 @@ def argmax(a: ptr[ArgmaxArgs], step: ptr[StepRecord], first: i32, last: i32, W: 
 
 
 @kernel
-def read_sum(a: ptr[SumArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
+def read_sum(a: ptr[SumArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, AHEAD: int):
     """Units: stretches of memory. y[unit] = the sum of its 32-bit words, as fast as memory gives them."""
     for u in range(first, last):
         p = a.x + i64(u) * a.chunk
         acc = regs(vec[i32, W], 8)
         for at in range(i64(0), a.chunk, 8 * 4 * W):
-            for i in unroll(0, 8 * 4 * W, 64):
-                prefetch(p, at + (4096 + i))
+            if AHEAD > 0:
+                for i in unroll(0, 8 * 4 * W, 64):
+                    prefetch(p, at + (AHEAD + i))
             for i in unroll(8):
                 acc[i] = acc[i] + load(cast(p + (at + i * 4 * W), ptr[i32]), lanes=W)
         total = acc[0]

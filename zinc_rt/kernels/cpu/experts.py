@@ -12,6 +12,7 @@ from zinc_rt.kernels.cpu.matmul_float import float_tile_rows
 from zinc_rt.kernels.cpu.matrix import matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
+from zinc_rt.kernels.cpu.tiles import Ahead
 from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, cast, fma, load, regs, splat, store, tile_release, unroll
@@ -22,7 +23,7 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 @inline
 def expert_tile(
     tile: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
-    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, FEW: int, MANY: int, STRIDE: int,
+    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead, TILES: str, FEW: int, MANY: int, STRIDE: int,
 ):  # fmt: skip
     """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`.
 
@@ -96,7 +97,7 @@ def put_activations(
 @kernel
 def expert_gate_up(
     a: ptr[ExpertGateArgs], step: ptr[StepRecord], first: i32, last: i32, GATE: str, UP: str, W: int, BLOCKS: tuple,
-    AHEAD: int, TILES: str, FEW: int, MANY: int, ACT: str,
+    AHEAD: Ahead, TILES: str, FEW: int, MANY: int, ACT: str,
 ):  # fmt: skip
     """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing.
 
@@ -208,7 +209,7 @@ def add_weighed(a, t: i32, pair: i32, e: i32, sums: ptr[f32], W: int):
 
 @kernel
 def expert_down(
-    a: ptr[ExpertDownArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    a: ptr[ExpertDownArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead,
     TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles, of all experts. A tile's sums go to y at once, so a row's experts are added in their order."""

@@ -7,6 +7,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_scratch
 from zinc_rt.kernels.cpu.packs import load_some, store_group, store_some
 from zinc_rt.kernels.cpu.structs import GroupedArgs, GroupedPackArgs, StepRecord
+from zinc_rt.kernels.cpu.tiles import Ahead
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, load, regs, tile_release, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
@@ -43,7 +44,7 @@ def grouped_pack(a: ptr[GroupedPackArgs], step: ptr[StepRecord], first: i32, las
 
 @kernel
 def grouped_matmul(
-    a: ptr[GroupedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    a: ptr[GroupedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead,
     TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles, those of part 0 first."""

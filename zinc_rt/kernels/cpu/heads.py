@@ -7,7 +7,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.packs import not_null, rms_scale, row_and_item
 from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
-from zinc_rt.lang.ops import array, load, shuffle, splat, static_assert, store, unroll
+from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
@@ -18,9 +18,9 @@ def heads(
     QUANT: bool = False, FLIP: bool = False, BEGIN: int = 0, BLOCK: int = 1,
 ):  # fmt: skip
     """Units: heads, row after row; into a cache, a head of 16 rows after another, since a line of keys has those of 16
-    positions. PAIRS: rotated pairs of a head, 0 for none, from element BEGIN on; V: lanes that divide them. BLOCK:
-    into a cache of values, only rows that end a block of so many positions are written. QUANT: into a cache of Q8_0
-    blocks; FLIP: see `kv_quant`.
+    positions. PAIRS: rotated pairs of a head, 0 for none, from element BEGIN on; V: lanes that divide all of these.
+    BLOCK: into a cache of values, only rows that end a block of so many positions are written. QUANT: into a cache of
+    Q8_0 blocks; FLIP: see `kv_quant`.
     """
     n_heads = a.n_heads
     rows = step.n_rows
@@ -29,9 +29,8 @@ def heads(
     together: i32 = BLOCK_ROWS
     if not_null(a.y):
         together = 1
-    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
+    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0 and BEGIN % w == 0)
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
-    static_assert(BEGIN % V == 0, f"elements from {BEGIN} on of heads of {DIM}")
     for u in range(first, last):
         row, head = row_and_item(u, n_heads, rows, together)
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM

@@ -10,12 +10,23 @@ from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shape
 from zinc_rt.kernels.cpu.packs import not_null
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
-from zinc_rt.kernels.cpu.tiles import NEAR, four_columns, lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import (
+    NEAR,
+    Ahead,
+    ask_for,
+    four_columns,
+    lane_of,
+    live_rows,
+    merge_lanes,
+    put_aside,
+    put_tile,
+)
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
     bias_of,
     group_factors,
     group_value,
+    in_planes,
     line,
     lines_in_words,
     looked_up,
@@ -225,17 +236,19 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 @inline
 def tile_rows(
     tile: ptr[u8], following: ptr[u8], fresh, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
-    AHEAD: int, SIGNED: bool, TABLES: bool,
+    AHEAD: Ahead, SIGNED: bool, TABLES: bool,
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows; a constant one makes all strides constants.
 
     following: the tile that comes next. fresh: whether to ask for weights ahead, up to there; those that other rows
-    have just met are in a cache, and a prefetch takes as long as a load. TABLES: see `add_group`.
+    have just met are in a cache, and a prefetch takes as long as a load. Where AHEAD is 0, each line is asked
+    for behind the one before it, so that the processor sees a stream. TABLES: see `add_group`.
     """
     TILE = tile_of(FMT)
     w: ptr[u8] = weights_of(tile, groups, FMT)
     # The last groups ask for the first ones of the next tile.
-    AHEAD_GROUPS = max(1, AHEAD // TILE.group)
+    DISTANCE = AHEAD.one if M == 1 else AHEAD.several
+    AHEAD_GROUPS = max(1, DISTANCE // TILE.group)
     turn: i32 = groups - AHEAD_GROUPS
     if turn < 0:
         turn = 0
@@ -243,8 +256,9 @@ def tile_rows(
     next_w = weights_of(following, groups, FMT)
     beyond = i64(cast(next_w, u64)) - i64(cast(turn_at, u64))
     if TILE.super_scales:
+        head = following if DISTANCE > 0 else tile  # the line before it was the last tile's last one
         for at in range(i64(0), i64(cast(next_w, u64)) - i64(cast(following, u64)), 64):
-            prefetch(following, at)
+            prefetch(head, at)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
     memory = array(u8, looked_up_bytes(FMT), zero=False)
@@ -265,13 +279,13 @@ def tile_rows(
                     group: i32 = lane_of(q * 4 + half * 2 + r)
                     while group < groups:
                         if fresh:
-                            distance = i64(AHEAD_GROUPS * TILE.group)
-                            if cast(w, u64) >= cast(turn_at, u64):
-                                distance = beyond
-                            for i in unroll(0, TILE.group, 64):
-                                if M == 1 and AHEAD >= 2 * NEAR:
-                                    prefetch(w, NEAR + i)
-                                prefetch(w + distance, i)
+                            if DISTANCE > 0:
+                                distance = i64(AHEAD_GROUPS * TILE.group)
+                                if cast(w, u64) >= cast(turn_at, u64):
+                                    distance = beyond
+                                ask_for(w, distance, TILE.group, M == 1 and DISTANCE >= 2 * NEAR)
+                            elif in_planes(FMT):
+                                ask_for(w, 0, TILE.group, False)
                         supers = tile + supers_at(group, FMT)
                         ready = looked_up(w, memory, FMT, W)
                         add_group(ready, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
@@ -296,8 +310,9 @@ def tile_rows(
 
 @inline
 def one_row(
-    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], row: i32, out: ptr[f32], FMT: str, W: int, AHEAD: int, TABLES: bool
-):
+    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], row: i32, out: ptr[f32], FMT: str, W: int, AHEAD: Ahead,
+    TABLES: bool,
+):  # fmt: skip
     """A tile's sums for a row of a pack in which it is a block by itself: f32[16] to `out`. TABLES: see `add_group`."""
     # With constant strides, addresses take half of the instructions.
     at = i64(row) * i64(p.n_groups)
@@ -314,7 +329,7 @@ def one_row(
 @inline
 def tile_panel(
     tile: ptr[u8], following: ptr[u8], p: ptr[Pack], first: i32, n: i32, rows: i32, block: i32, out: ptr[f32],
-    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, FEW: int, MANY: int, STRIDE: int,
+    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead, TILES: str, FEW: int, MANY: int, STRIDE: int,
 ):  # fmt: skip
     """A tile's sums for n rows of a pack, PANEL_ROWS at most, from row `first` on: f32[n, STRIDE], 16 each, to `out`.
 
@@ -372,7 +387,7 @@ def tile_panel(
 
 @kernel
 def matmul(
-    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead,
     TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1. TILES, FEW, MANY: see `tile_panel`."""

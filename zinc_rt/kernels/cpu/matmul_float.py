@@ -6,10 +6,10 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import FLOAT_KINDS, CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
-from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import NEAR, Ahead, ask_for, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, store, unroll
+from zinc_rt.lang.ops import array, bitcast, cast, fma, load, regs, splat, static_assert, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -65,12 +65,13 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 
 @inline
-def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
+def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: Ahead):
     """The sums of one tile for M rows of a block of `block` rows.
 
     fresh: whether to ask for weights ahead. first_row: of the rows' activations. n: elements.
     """
     N = M * (16 // W)
+    DISTANCE = AHEAD.one if M == 1 else AHEAD.several
     aside = array(f32, 8 * N * W, zero=False)
     w: ptr[u8] = tile
     x: ptr[f32] = first_row
@@ -81,11 +82,9 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
                 one = regs(vec[f32, W], N)
                 group: i32 = lane_of(q * 4 + half * 2 + r)
                 while group < groups:
-                    if fresh:
-                        for i in unroll(0, tile_of(FMT).weights, 64):
-                            if M == 1 and AHEAD >= 2 * NEAR:
-                                prefetch(w, NEAR + i)
-                            prefetch(w, AHEAD + i)
+                    if DISTANCE > 0:
+                        if fresh:
+                            ask_for(w, DISTANCE, tile_of(FMT).weights, M == 1 and DISTANCE >= 2 * NEAR)
                     steps: i32 = n - group * GROUP
                     if steps > GROUP:
                         steps = GROUP
@@ -238,7 +237,7 @@ def float_panel(
 
 @kernel
 def matmul_float(
-    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: Ahead,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""
     p = a.pack

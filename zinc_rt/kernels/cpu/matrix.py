@@ -28,7 +28,7 @@ from zinc_rt.kernels.cpu.tile_registers import (
     register_bank,
     shape_registers,
 )
-from zinc_rt.kernels.cpu.tiles import lane_of
+from zinc_rt.kernels.cpu.tiles import Ahead, ask_for, lane_of
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
     group_factors,
@@ -42,7 +42,7 @@ from zinc_rt.kernels.cpu.weights import (
     weights_of,
 )
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import array, bitcast, load, prefetch, regs, splat, static_assert, store, unroll, zeros
+from zinc_rt.lang.ops import array, bitcast, load, regs, splat, static_assert, store, unroll, zeros
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -89,7 +89,7 @@ def unpack_group(w: ptr[u8], lines: ptr[i8], FMT: str):
 
 @inline
 def begin_products(
-    scratch, state, i: i32, n: i32, half, w, x, x_block, tile, groups, fresh, FMT: str, TILES: str, R: int, AHEAD: int
+    scratch, state, i: i32, n: i32, half, w, x, x_block, tile, groups, fresh, FMT: str, TILES: str, R: int, AHEAD: Ahead
 ):
     """Four products, of the groups i, i + 1, … of the n of a batch, in registers; their factors in memory.
 
@@ -107,8 +107,7 @@ def begin_products(
             place = state[0]
             at = w + i64(place) * TILE.group
             if fresh:
-                for b in unroll(0, TILE.group, 64):
-                    prefetch(at, AHEAD + b)
+                ask_for(at, AHEAD.several, TILE.group, False)
             for h in unroll(H):
                 W = WEIGHTS + (j * H + h) % 2
                 fetch(bank, W, lines + (((place & 1) << 9) + h * 256), 64, COLUMNS, TILES)
@@ -260,7 +259,7 @@ def groups_of(q: i32, groups: i32, shift: i32):
 
 @inline
 def matrix_rows(
-    p, tile, scratch, start: i32, fresh, out: ptr[f32], stride: i32, FMT: str, TILES: str, R: int, AHEAD: int
+    p, tile, scratch, start: i32, fresh, out: ptr[f32], stride: i32, FMT: str, TILES: str, R: int, AHEAD: Ahead
 ):
     """A tile for R blocks of 16 rows from row `start` of a pack: sums f32[16 R, stride] to `out`.
 
@@ -333,7 +332,7 @@ def matrix_rows(
 @inline
 def matrix_blocks(
     p, tile, scratch, start: i32, left: i32, rows: i32, fresh, out: ptr[f32], stride: i32, FMT: str, TILES: str,
-    FEW: int, MANY: int, AHEAD: int,
+    FEW: int, MANY: int, AHEAD: Ahead,
 ):  # fmt: skip
     """As `matrix_rows`, for the next rows of a panel that has `left`: how many were worked on; 0: vectors take them.
 

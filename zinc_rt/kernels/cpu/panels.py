@@ -11,7 +11,7 @@ from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.record import FIVE_BITS_BIAS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import EIGHTH_WORDS
-from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
+from zinc_rt.kernels.cpu.tiles import Ahead, ask_for, four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
     EIGHT_LINES,
     activation_sums,
@@ -247,7 +247,7 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
 @inline
 def panel_rows(
     p, tile, first_row: i32, n_blocks: i32, block: i32, out: ptr[f32], stride: i32, FMT: str, M: int, W: int,
-    AHEAD: int,
+    AHEAD: Ahead,
 ):  # fmt: skip
     """The sums of one tile for n_blocks times M rows of a pack: f32[n_blocks * M, stride], 16 of each, to `out`.
 
@@ -281,8 +281,7 @@ def panel_rows(
                     for i in unroll(N):
                         store(waiting, zeros(vec[f32, W]), b * STATE + j * SUMS + i * W)
             while group < groups:
-                for i in unroll(0, TILE.group, 64):
-                    prefetch(w, AHEAD + i)
+                ask_for(w, AHEAD.several, TILE.group, False)
                 open_group(
                     w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
                     scales + n * scale_words(FMT), memory, FMT, W,

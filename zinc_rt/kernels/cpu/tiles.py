@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import array, bitcast, cast, load, splat, store, unroll
+from zinc_rt.lang.ops import array, bitcast, cast, load, prefetch, splat, store, unroll
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u64, vec
 from zinc_rt.numerics import GROUP
 
 NEAR = 1024
 """Bytes between a load and a second prefetch: the first is dropped where too many are under way."""
+
+
+class Ahead(NamedTuple):
+    """Bytes between a load of weights and the prefetch of others. 0: the processor reads the stream ahead by itself."""
+
+    one: int
+    """For products of one row."""
+    several: int
+
+
+@inline
+def ask_for(w, distance, BYTES: int, NEARER: bool):
+    """Prefetch so many bytes of weights at a distance; NEARER: those that are near, too."""
+    for i in unroll(0, BYTES, 64):
+        if NEARER:
+            prefetch(w, NEAR + i)
+        prefetch(w + distance, i)
 
 
 @inline

@@ -230,6 +230,13 @@ def place_of_vector(w: ptr[u8], i: int, at: int, FMT: str, N: int):
 
 
 @inline
+def in_planes(FMT: str):
+    """Whether a group has lines of high bits, or of signs, which are read before the lines that they belong to."""
+    F = format_of(FMT)
+    return F.high_bits > 0 or F.grid is not None
+
+
+@inline
 def looks_up(FMT: str):
     """Whether a group's vectors are looked up, one by one, before its lines are read: faster than `gather` on AVX2."""
     return integers_of(FMT).kind == CodeLayout.GRID and target_has("avx2") and not target_has("avx512")
