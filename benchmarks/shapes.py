@@ -395,6 +395,11 @@ MIXES = {
     "tq1_0": Mix(T.TQ1_0, file_type=36),
     "q1_0": Mix(T.Q1_0, file_type=40),
     "iq1_m": Mix(T.IQ1_M, file_type=31),
+    "iq2_xxs": Mix(T.IQ2_XXS, file_type=19),
+    "iq2_xs": Mix(T.IQ2_XS, file_type=20),
+    "iq2_s": Mix(T.IQ2_S, file_type=28),
+    "iq3_xxs": Mix(T.IQ3_XXS, file_type=23),
+    "iq3_s": Mix(T.IQ3_S, file_type=26),
     "iq1_s": Mix(T.IQ1_S, file_type=24),
 }
 """file_type: `general.file_type` of llama.h, enum llama_ftype."""
