@@ -47,6 +47,7 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     from zinc_rt.gguf import GGMLType, blocks
     from zinc_rt.kernels.amd import boundary
     from zinc_rt.kernels.cpu import layout, matmul_float, repack
+    from zinc_rt.kernels.cpu.tiles import Ahead
     from zinc_rt.kernels.gpu import block_tiles, catalogue, embed, float_tiles, matvec
     from zinc_rt.kernels.reference.matmul import Weight, matmul
     from zinc_rt.lang.frontend import Spec, emit_module
@@ -62,7 +63,7 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     for isa in ("avx2", "avx512vnni", "amx", "aarch64-dotprod"):
         tuning = TargetTuning.of(TARGETS[isa])
         specs |= {f"{isa} {what}": (isa, Spec(*getattr(tuning, what)(kind))) for what in ("matmul", "repack", "embed")}
-    floats = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": 64}
+    floats = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": Ahead(64, 64)}
     specs["avx2 matmul_float"] = "avx2", Spec(matmul_float.matmul_float, floats)
     specs["avx2 repack_float"] = "avx2", Spec(repack.repack_float, {"FMT": NAME})
     for name in ("matvec", "embed"):

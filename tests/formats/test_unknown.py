@@ -93,10 +93,11 @@ def test_what_has_no_record_is_refused() -> None:
 def test_an_offset_that_packs_have_no_sum_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from zinc_rt.kernels.cpu import layout
     from zinc_rt.kernels.cpu.matmul import matmul
+    from zinc_rt.kernels.cpu.tiles import Ahead
 
     monkeypatch.setitem(FORMATS, NAME, Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, offset=7))
     monkeypatch.setitem(layout.TILES, NAME, layout.TILES["Q4_0"])
-    constants = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": 64, "TILES": "", "FEW": 0, "MANY": 0}
+    constants = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": Ahead(64, 64), "TILES": "", "FEW": 0, "MANY": 0}
     with pytest.raises(KernelError, match=rf"format {NAME}: packs have no sums for offset 7, but for \(128, 8"):
         emit_module("m", [Spec(matmul, constants)], TARGETS["avx2"])
 

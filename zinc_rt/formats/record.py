@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from zinc_rt.formats import grids
@@ -105,6 +106,28 @@ class Grid:
     def vectors(self) -> tuple[int, ...]:
         """The same where vectors have two words: both as one number."""
         return tuple(low | high << 32 for low, high in zip(self.words[::2], self.words[1::2], strict=True))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers in the table, in rising order."""
+        return tuple(sorted({word >> 8 * i & 255 for word in self.words for i in range(4)}))
+
+    @cached_property
+    def size_shift(self) -> int:
+        """How far right a size is shifted to become its place in `sizes`. Raises StopIteration where none will do."""
+        return next(s for s in range(8) if [size >> s for size in self.sizes] == [*range(len(self.sizes))])
+
+    @property
+    def size_bits(self) -> int:
+        """Bits of such a place."""
+        return (len(self.sizes) - 1).bit_length()
+
+    @property
+    def signed_sizes(self) -> tuple[int, ...]:
+        """16 numbers: what the places stand for, with the bit above them as the sign."""
+        n = 1 << self.size_bits
+        sizes = (*self.sizes, *[0] * (n - len(self.sizes)))
+        return (*sizes, *[-size for size in sizes], *[0] * (16 - 2 * n))
 
     @property
     def lines(self) -> int:

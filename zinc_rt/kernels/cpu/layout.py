@@ -10,11 +10,11 @@ its scales, so that all but the first is read straight through. Within a group o
 and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7 in one line each; those of 1
 bit keep all in one (bit i belongs to line i), where AVX2 alone has the first byte of all rows before their second one.
 A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in two. Where a line
-holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of vectors keep their
-low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit i belongs to line
-i), then a byte for each row with the bits above the low eight.
+holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second.
 
-Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. Lines 0 to 3 are even
+Vectors of a grid are looked up when tiles are made, since a table in memory takes longer than bytes: an element is the
+place of its size among the sizes of the grid and its sign above, 4 bits or 3 (then the signs have the line of the third
+bits). Those of a shifted grid fit two bits. Their lines 0 to 3 are even
 pairs of bits of the two lines, 4 to 7 the odd ones. A row's scale, or that of half a row, is an odd number in the upper
 four bits of a byte. Below them are 1, the half (both 0 where a row has one byte), and two bits that say whether eighths
 are added in the last 8 columns of the half, and in the first 8.
@@ -74,11 +74,10 @@ def _tile_format(f: Format) -> TileFormat:
     halves = 2 * TILE_ROWS * f.n_halves  # a float16 for each row
     if not f.quantized:
         return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
-    extra = 0
     if f.kind == CodeLayout.BYTES:
         lines = 8
     elif f.kind == CodeLayout.GRID and f.grid is not None:
-        lines, extra = f.grid.lines + 1, TILE_ROWS if f.grid.index_bits else 0
+        lines = f.grid.size_bits + 1
     elif f.high_bits <= _HIGH_BITS.get(f.kind, -1):
         lines = f.low_bits + f.high_bits
     else:
@@ -90,7 +89,7 @@ def _tile_format(f: Format) -> TileFormat:
     if f.scale == Scale.E4M3_HALVES:
         return TileFormat(0, 2 * TILE_ROWS, lines * LINE_BYTES)
     if f.scale == Scale.SIX_BIT_SIGNED or (f.scale in ODD_SCALES and f.scale != Scale.ODD_THREES):
-        return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES + extra)
+        return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES)
     if f.scale in (Scale.SIX_BIT, *HALF_SCALES):
         return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
     raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)

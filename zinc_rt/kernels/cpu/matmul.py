@@ -29,14 +29,10 @@ from zinc_rt.kernels.cpu.weights import (
     in_planes,
     line,
     lines_in_words,
-    looked_up,
-    looked_up_bytes,
-    looks_up,
     raw_lines,
     raw_shift,
     rows_together,
     signed_bytes,
-    size_and_sign,
     stored_lines,
     sums_at,
     sums_of_halves,
@@ -59,7 +55,6 @@ from zinc_rt.lang.ops import (
     prefetch,
     regs,
     shuffle,
-    signed_like,
     splat,
     store,
     target_has,
@@ -74,8 +69,6 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 @inline
 def dots_of_bytes(FMT: str):
     """Whether four products of bytes are added up at once; else two, in 16 bits."""
-    if looks_up(FMT):
-        return False
     return integers_of(FMT).wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2")
 
 
@@ -133,23 +126,18 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
-        LINES = lines_in_words(FMT, 0 if F.wide else F.bias)
+        LINES = lines_in_words(FMT, F.bias)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
         NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
         for start in unroll(0, LAST - FIRST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
-                if looks_up(FMT):
-                    pairs = tuple(size_and_sign(w, i, h * 4 * W, 4 * W) for h in range(H))
-                    lines = tuple(pair[0] for pair in pairs)
-                else:
-                    lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
+                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)
                     for h in unroll(H):
-                        own = signed_like(q, pairs[h][1]) if looks_up(FMT) else q
-                        words[m * H + h] = words[m * H + h] + dot2(lines[h], own)
+                        words[m * H + h] = words[m * H + h] + dot2(lines[h], q)
             for k in unroll(M * H):
                 isum[k] = add_pairs(isum[k], words[k])
 
@@ -261,7 +249,6 @@ def tile_rows(
             prefetch(head, at)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
-    memory = array(u8, looked_up_bytes(FMT), zero=False)
     EACH = TABLE_BYTES if TABLES else GROUP
     xv: ptr[u8 if TABLES else i8] = x
     dv: ptr[f32] = d
@@ -287,8 +274,7 @@ def tile_rows(
                             elif in_planes(FMT):
                                 ask_for(w, 0, TILE.group, False)
                         supers = tile + supers_at(group, FMT)
-                        ready = looked_up(w, memory, FMT, W)
-                        add_group(ready, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
+                        add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
                         group += TREE_LANES
                         w = w + TILE.group
                         xv = xv + block * EACH

@@ -22,13 +22,9 @@ from zinc_rt.kernels.cpu.weights import (
     has_whole_scales,
     line,
     lines_in_words,
-    looked_up,
-    looked_up_bytes,
-    looks_up,
     plain_avx2,
     scale_of_halves,
     scaled_value,
-    size_and_sign,
     sums_at,
     sums_step,
     supers_at,
@@ -106,14 +102,12 @@ def unpack(w, codes, FMT: str, W: int):
     N = 4 * W
     for i in unroll(8):
         for at in unroll(0, LINE_BYTES, N):
-            if looks_up(FMT):
-                pair = size_and_sign(w, i, at, N)
-                if not in_sizes(FMT):
-                    values = signed_like(bitcast(pair[0], vec[i8, N]), pair[1]) + panel_bias(FMT)
-                    pair = (bitcast(values, vec[u8, N]),)
-            elif integers_of(FMT).wide:
+            if integers_of(FMT).wide:
                 x = line(w, i, at, FMT, N, True, False)
-                pair = (bitcast(absolute(x), vec[u8, N]), x)
+                if in_sizes(FMT):
+                    pair = (bitcast(absolute(x), vec[u8, N]), x)
+                else:
+                    pair = (bitcast(x + panel_bias(FMT), vec[u8, N]),)
             else:
                 pair = (line(w, i, at, FMT, N, False, False),)
             store(codes, pair[0], i * LINE_BYTES + at, align=N)
@@ -195,9 +189,9 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
 
 
 @inline
-def open_group(w, supers, codes, factors, scales, memory, FMT: str, W: int):
-    """Unpack a group of a tile, and what its sums are multiplied with. memory: for `looked_up`."""
-    unpack(looked_up(w, memory, FMT, W), codes, FMT, W)
+def open_group(w, supers, codes, factors, scales, FMT: str, W: int):
+    """Unpack a group of a tile, and what its sums are multiplied with."""
+    unpack(w, codes, FMT, W)
     behind = w + tile_of(FMT).weights
     for at in unroll(0, 16, W):
         own = group_factors(behind, supers, at, FMT, W)
@@ -265,7 +259,6 @@ def panel_rows(
     scales = array(i32, TOGETHER * scale_words(FMT) if has_whole_scales(FMT) else 1, zero=False)
     slots = array(i32, TOGETHER, zero=False)  # which of four lanes a group belongs to; negative: it begins the lane
     opened = (codes, factors, scales, slots)
-    memory = array(u8, looked_up_bytes(FMT), zero=False)
     waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)
     w: ptr[u8] = weights_of(tile, groups, FMT)
     place: i32 = 0
@@ -284,7 +277,7 @@ def panel_rows(
                 ask_for(w, AHEAD.several, TILE.group, False)
                 open_group(
                     w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
-                    scales + n * scale_words(FMT), memory, FMT, W,
+                    scales + n * scale_words(FMT), FMT, W,
                 )  # fmt: skip
                 slots[n] = j + first
                 first = 0

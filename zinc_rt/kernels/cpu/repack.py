@@ -18,15 +18,12 @@ from zinc_rt.formats.decode import (
     spread,
 )
 from zinc_rt.formats.decode_grids import (
-    SHIFTS,
     added_bits,
     d_bits,
     grid_bytes,
+    grid_sizes,
     high_word,
-    index_high,
-    index_words,
     odd_bits,
-    sign_bits,
 )
 from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
 from zinc_rt.formats.kinds import ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
@@ -117,13 +114,9 @@ def plane(bits_of_row: u32):
 
 
 @inline
-def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
-    """Row r's bits of indices above the low eight, behind the lines of a group."""
-    G = integers_of(FMT).grid
-    if G is not None:
-        if G.signs not in SHIFTS and G.index_bits != 0:
-            words, high, _ = grid_bytes(block, j, FMT)
-            w[(G.lines + 1) * 64 + r] = u8(index_high(words, high, FMT))
+def four_pairs(words):
+    """Four words of integers of two bits as one."""
+    return (words[0] | (words[1] << 2)) | ((words[2] << 4) | (words[3] << 6))
 
 
 @inline
@@ -149,12 +142,19 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         first = shuffle(low_half, high_half, (0, 1, 4, 5))
         return concat(first | (shuffle(low_half, high_half, (2, 3, 6, 7)) << 4), zeros(vec[u32, 4]))
     if F.kind == CodeLayout.GRID:
+        sizes, signs = grid_sizes(grid_bytes(block, j, FMT), FMT)
+        BITS, SHIFT = F.grid.size_bits, F.grid.size_shift
+        places = tuple((size >> SHIFT) & LOW_BITS * ((1 << BITS) - 1) for size in sizes)
         out = zeros(vec[u32, 8])
-        words, _, signs = grid_bytes(block, j, FMT)
-        indices = index_words(words, FMT)
-        for i in unroll(len(indices)):
-            out = insert(out, i, indices[i])
-        return insert(out, len(indices), plane(sign_bits(words, signs, FMT)))
+        if BITS == 2:
+            for h in unroll(2):
+                out = insert(out, h, four_pairs(tuple(places[4 * h + i] for i in range(4))))
+            return insert(out, 2, plane(signs))
+        static_assert(BITS == 3, f"format {FMT}: tiles have no lines for places of {BITS} bits among sizes")
+        codes = tuple(places[i] | (spread(signs >> (4 * i)) << 3) for i in range(8))
+        for i in unroll(4):
+            out = insert(out, i, codes[i] | (codes[i + 4] << 4))
+        return out
     if F.kind == CodeLayout.QUARTERS:
         pairs = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_PAIRS
         shifted = pairs << ((iota(u32, 8) & 3) * 2)
@@ -172,8 +172,7 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         words = tuple((word >> DOWN) & LOW_PAIRS for word in group_words(block, j, FMT))
         out = zeros(vec[u32, 8])
         for h in unroll(2):
-            four = tuple(words[stored_lines(FMT)[4 * h + i]] << (2 * i) for i in range(4))
-            out = insert(out, h, (four[0] | four[1]) | (four[2] | four[3]))
+            out = insert(out, h, four_pairs(tuple(words[stored_lines(FMT)[4 * h + i]] for i in range(4))))
         return out
     static_assert(
         F.kind in (CodeLayout.PAIRS, CodeLayout.HALVES),
@@ -260,8 +259,6 @@ def repack(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: 
                     lower = a.source + (starts[r + 8] + at)
                     put_scales(upper, j, group, tile, w + TILE.weights, r, FMT)
                     put_scales(lower, j, group, tile, w + TILE.weights, r + 8, FMT)
-                    put_high(upper, j, w, r, FMT)
-                    put_high(lower, j, w, r + 8, FMT)
                     lines[r] = concat(row_lines(upper, j, FMT, FLIP), row_lines(lower, j, FMT, FLIP))
                 transpose(lines)
                 if rows_together(FMT):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, integers_of
-from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import LINE_BYTES, TILES
@@ -11,25 +10,19 @@ from zinc_rt.kernels.cpu.structs import BIASES, EIGHTH_WORDS, EIGHTHS, HALF_BIAS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
     add_pairs,
-    array,
     bitcast,
     cast,
-    concat,
     fma,
-    gather,
     lanes,
     load,
     lookup16,
     shuffle,
     splat,
     static_assert,
-    store,
-    table,
     target_has,
-    unroll,
     zeros,
 )
-from zinc_rt.lang.types import f16, f32, i8, i16, i32, i64, ptr, u8, u16, u32, u64, vec
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, i64, ptr, u8, u16, u32, vec
 from zinc_rt.numerics import QUANT_MAX
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
@@ -76,7 +69,7 @@ def supers_at(group, FMT: str):
 @inline
 def signed_bytes(FMT: str):
     """Whether weights stay signed bytes, where a target's dot product takes those; else they are made unsigned."""
-    return looks_up(FMT) or (integers_of(FMT).wide and not (target_has("vnni") or target_has("avxvnni")))
+    return integers_of(FMT).wide and not (target_has("vnni") or target_has("avxvnni"))
 
 
 @inline
@@ -132,13 +125,9 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
         F.kind in CODED_KINDS and F.high_bits <= 2,
         f"format {FMT}: line does not know {F.high_bits} high bits of kind {F.kind!s}",
     )
-    low = load(w, (i % 4) * 64 + at, lanes=N)
     if RAW:
-        return low & 240
-    if i < 4:
-        x = low & 15
-    else:
-        x = low >> 4
+        return load(w, (i % 4) * 64 + at, lanes=N) & 240
+    x = nibbles(w, i, at, N)
     if F.codebook != ():
         if SIGNED:
             return lookup16(i8, F.codebook, x)
@@ -160,6 +149,13 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
 
 
 @inline
+def nibbles(w: ptr[u8], i: int, at: int, N: int):
+    """Line i's integers of four bits."""
+    packed = load(w, (i % 4) * 64 + at, lanes=N)
+    return packed & 15 if i < 4 else packed >> 4
+
+
+@inline
 def rows_together(FMT: str):
     """Whether a line has the first byte of all rows, then their second one, and so on, as lookups of sums want it."""
     return integers_of(FMT).kind == CodeLayout.SIGN_BITS and plain_avx2()
@@ -173,7 +169,7 @@ def stored_lines(FMT: str):
 
 @inline
 def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
-    """As `line` for integers of two bits, or three."""
+    """As `line` for integers of two bits, or of three, which a grid's places and signs are."""
     F = integers_of(FMT)
     place = stored_lines(FMT).index(i)
     packed = load(w, (place // 4) * 64 + at, lanes=N)
@@ -181,9 +177,9 @@ def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
     if RAW:
         return (packed >> (DOWN - 2)) & 12
     x = (packed >> DOWN) & 3
-    if F.high_bits == 0:
+    if F.high_bits == 0 and F.kind != CodeLayout.GRID:
         return x
-    static_assert(F.high_bits == 1, f"format {FMT}: pairs_line does not know {F.high_bits} high bits")
+    static_assert(F.high_bits <= 1, f"format {FMT}: pairs_line does not know {F.high_bits} high bits")
     plane = load(w, 128 + at, lanes=N)
     if i < 3:
         return x | ((plane << (2 - i)) & 4)
@@ -192,24 +188,12 @@ def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
 
 @inline
 def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
-    """As `line` for indices of vectors."""
+    """As `line` for places among the sizes of a grid, with signs."""
     G = integers_of(FMT).grid
-    sizes = bitcast(gather(table(u32, G.words), place_of_vector(w, i, at, FMT, N // 4)), vec[u8, N])
-    negative = zeros(vec[u8, N]) - ((load(w, G.lines * 64 + at, lanes=N) >> i) & 1)
-    values = (sizes ^ negative) - negative
+    x = pairs_line(w, i, at, FMT, N, False) if G.size_bits == 2 else nibbles(w, i, at, N)
     if SIGNED:
-        return bitcast(values, vec[i8, N])
-    return values ^ 128
-
-
-@inline
-def size_and_sign(w: ptr[u8], i: int, at: int, N: int):
-    """Line i of a group that was looked up, N bytes from byte `at`: sizes, and bytes with their signs, of which none is
-    0.
-    """
-    # What is shifted into a byte from the next one does not reach its sign.
-    words = bitcast(load(w, EIGHT_LINES + at, lanes=N), vec[u16, N // 2]) << (7 - i)
-    return load(w, i * 64 + at, lanes=N, align=16), bitcast(words, vec[i8, N]) | 1
+        return lookup16(i8, G.signed_sizes, x)
+    return lookup16(u8, tuple(size + integers_of(FMT).bias for size in G.signed_sizes), x)
 
 
 @inline
@@ -221,56 +205,10 @@ def lines_in_words(FMT: str, BIAS: int):
 
 
 @inline
-def place_of_vector(w: ptr[u8], i: int, at: int, FMT: str, N: int):
-    """Where the table has line i of N rows from byte `at` of a line."""
-    G = integers_of(FMT).grid
-    low = load(cast(w + (line_of_index(i, FMT) * 64 + at), ptr[u32]), lanes=N)
-    high = u32(load(w + ((G.lines + 1) * 64 + at // 4), lanes=N)) if G.index_bits != 0 else None
-    return grid_place(low, high, i, FMT)
-
-
-@inline
 def in_planes(FMT: str):
     """Whether a group has lines of high bits, or of signs, which are read before the lines that they belong to."""
-    F = format_of(FMT)
-    return F.high_bits > 0 or F.grid is not None
-
-
-@inline
-def looks_up(FMT: str):
-    """Whether a group's vectors are looked up, one by one, before its lines are read: faster than `gather` on AVX2."""
-    return integers_of(FMT).kind == CodeLayout.GRID and target_has("avx2") and not target_has("avx512")
-
-
-@inline
-def looked_up_bytes(FMT: str):
-    """What `looked_up` wants memory for."""
-    return EIGHT_LINES + LINE_BYTES if looks_up(FMT) else 1
-
-
-@inline
-def looked_up(w: ptr[u8], memory: ptr[u8], FMT: str, W: int):
-    """Where a group is read: by `line` from `w`, or by `size_and_sign` from `memory`."""
-    if not looks_up(FMT):
-        return w
-    G = integers_of(FMT).grid
-    WORDS = G.width // 4
-    places = array(u32, 16 * 8 // WORDS, zero=False)
-    for i in unroll(0, 8, WORDS):
-        for at in unroll(0, 64, 4 * W):
-            store(places, place_of_vector(w, i, at, FMT, W) >> (WORDS - 1), i // WORDS * 16 + at // 4)
-    for at in unroll(0, 64, 4 * W):
-        store(memory, load(w, G.lines * 64 + at, lanes=4 * W), EIGHT_LINES + at)
-    vectors = table(u64, G.vectors) if WORDS == 2 else table(u32, G.words)
-    # A loop at run time: else places would be taken out of vectors, not read where they were stored.
-    for row in range(0, 16, 4):
-        for i in unroll(0, 8, WORDS):
-            place = tuple(places[i // WORDS * 16 + row + r] for r in range(4))
-            first = concat(vectors[place[0]], vectors[place[1]])
-            four = concat(first, concat(vectors[place[2]], vectors[place[3]]))
-            for j in unroll(WORDS):
-                store(cast(memory, ptr[u32]), u32(four >> 32 * j) if WORDS == 2 else four, (i + j) * 16 + row)
-    return memory
+    F = integers_of(FMT)
+    return F.high_bits > 0 or (F.kind == CodeLayout.GRID and F.grid.size_bits == 2)
 
 
 @inline
