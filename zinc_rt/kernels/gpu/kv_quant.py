@@ -7,6 +7,7 @@ f16[16, n_kv, WIDTH / 32].
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.dot import dot
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
@@ -23,7 +24,7 @@ from zinc_rt.lang.ops import (
     unroll,
     wave_shuffle_xor,
 )
-from zinc_rt.lang.types import Space, f16, f32, i8, i32, ptr, u8, u32, u64
+from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, PAGE_SHIFT, PAGE_TOKENS, QUANT_MAX
 
 MOST_HEADS = 32
@@ -96,8 +97,8 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
     """
     keys = cast(page + at, ptr[u32])
     key_scales = scales_of(page, width) + (at >> GROUP_SHIFT)
-    queries = cast(q, ptr[u32, Space.CONSTANT])
-    query_scales = cast(d, ptr[f32, Space.CONSTANT])
+    queries = unchanged(q)
+    query_scales = unchanged(d, f32)
     GROUPS = N // GROUP
     EACH = max(n for n in (1, 2, 3, 4) if GROUPS % n == 0 and (n == 1 or n * G <= MOST_HEADS))
     for first in range(u32(0), GROUPS, EACH):
