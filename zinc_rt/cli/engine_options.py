@@ -75,6 +75,9 @@ NoMmproj = Annotated[
     o.option(o.MODEL, "--no-mmproj", help="Do not read pictures, though a projector lies beside the model's file."),
 ]
 
+Files = str | list[str]
+"""The file of an option; where a server has several models all files, of which each model gets the one that fits it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(OptionRecord):
@@ -157,11 +160,11 @@ class GeneratingOptions(EngineOptions):
         given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
 
-    def projector(self) -> str | list[str]:
+    def projector(self) -> Files:
         """The file of --mmproj."""
         return str(self.mmproj)
 
-    def draft(self) -> str | list[str]:
+    def draft(self) -> Files:
         """The file of --model-draft. Raises what `model_file` raises."""
         return str(model_file(self.model_draft, None))
 

@@ -13,7 +13,7 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.adapter_options import ServedAdapterOptions
 from zinc_rt.cli.agent_lines import agent_lines
 from zinc_rt.cli.embed import PoolingName
-from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
+from zinc_rt.cli.engine_options import ContextOptions, Files, GeneratingOptions
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord, takes_records
 from zinc_rt.cli.options import completes, downloaded, size_bytes
@@ -143,22 +143,21 @@ class ServedOptions(GeneratingOptions):
     idle_unload: IdleUnload = None
     models_memory: ModelsMemory = None
 
-    def projector(self) -> str | list[str]:
-        """The file of --mmproj; of several models all files, which `fit_models` shares out. Raises `UsageError`."""
-        return self._only("--mmproj", self.mmproj)
+    def projector(self) -> Files:
+        """What --mmproj gives. Raises `UsageError`."""
+        return self._given_files("--mmproj", self.mmproj or [])
 
-    def draft(self) -> str | list[str]:
-        """The same of --model-draft. Raises `UsageError`, and what `model_file` raises."""
-        found = self._only("--model-draft", self.model_draft)
+    def draft(self) -> Files:
+        """What --model-draft gives. Raises `UsageError`, and what `model_file` raises."""
+        found = self._given_files("--model-draft", self.model_draft or [])
         return found if isinstance(found, list) else str(model_file(Path(found), None))
 
-    def _only(self, option: str, given: Any) -> str | list[str]:
-        files: list[str] = given
+    def _given_files(self, option: str, given: list[str]) -> Files:
         if self.several:
-            return files
-        if len(files) > 1:
-            raise UsageError(f"{option} is given {len(files)} times; where there is one model it is given once")
-        return files[0]
+            return given
+        if len(given) > 1:
+            raise UsageError(f"{option} is given {len(given)} times; where there is one model it is given once")
+        return given[0]
 
     @cached_property
     def files(self) -> list[Path]:
