@@ -20,6 +20,7 @@ from zinc_rt.kernels.gpu.arrival import is_last
 from zinc_rt.kernels.gpu.kv_quant import (
     FEW,
     MANY,
+    add_values,
     next_portion,
     page_of,
     portion,
@@ -158,20 +159,6 @@ def all_quantized_scores(a, page, token: u32, kv_head: u32, head: u64, scores, G
 def values_of(v: ptr[f16], stride: u32, n: int):
     """Two elements of n positions' values; v: the first position's."""
     return tuple(load(v + i * stride, lanes=2, align=4) for i in range(n))
-
-
-@inline
-def add_values(values, weights, sums, n: int, HEADS: int):
-    """sums[h] = its chain over n more positions, for two elements."""
-    pairs = tuple(f32(values[i]) for i in range(n))
-    STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
-    for first in unroll(0, HEADS, STEP):
-        next_portion(first)
-        for i in unroll(n):
-            for h in unroll(first, min(first + STEP, HEADS)):
-                e = weights[h][i]
-                for k in unroll(2):
-                    sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
 
 
 @kernel(workgroup=256)

@@ -121,11 +121,9 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
 
 
 @inline
-def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, HEADS: int):
-    """sums[h] = its chain over n more positions, for two elements; v, scales: those of the first position."""
-    pairs = tuple(load(v + i * stride, lanes=2, align=2) for i in range(n))
-    factors = tuple(scales[(stride >> GROUP_SHIFT) * i] for i in range(n))
-    values = tuple(f32(pairs[i]) * splat(f32(factors[i]), 2) for i in range(n))
+def add_values(values, weights, sums, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements."""
+    pairs = tuple(f32(values[i]) for i in range(n))
     STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
     for first in unroll(0, HEADS, STEP):
         next_portion(first)
@@ -133,7 +131,16 @@ def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, H
             for h in unroll(first, min(first + STEP, HEADS)):
                 e = weights[h][i]
                 for k in unroll(2):
-                    sums[2 * h + k] = fma(e, values[i][k], sums[2 * h + k])
+                    sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
+
+
+@inline
+def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements; v, scales: those of the first position."""
+    pairs = tuple(load(v + i * stride, lanes=2, align=2) for i in range(n))
+    factors = tuple(scales[(stride >> GROUP_SHIFT) * i] for i in range(n))
+    values = tuple(f32(pairs[i]) * splat(f32(factors[i]), 2) for i in range(n))
+    add_values(values, weights, sums, n, HEADS)
 
 
 @inline
