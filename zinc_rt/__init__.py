@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from zinc_rt.llm.async_model import AsyncModel as AsyncModel
     from zinc_rt.llm.chat import ChatAnswer as ChatAnswer
     from zinc_rt.llm.chat import ChatChunk as ChatChunk
+    from zinc_rt.llm.guard import ModelClosed as ModelClosed
     from zinc_rt.llm.load import load as load
     from zinc_rt.llm.model import Model as Model
-    from zinc_rt.llm.model import ModelClosed as ModelClosed
     from zinc_rt.sampling.generation import Chunk as Chunk
     from zinc_rt.sampling.generation import Generation as Generation
     from zinc_rt.sampling.generation import Stats as Stats
@@ -75,7 +75,7 @@ _NAMES = {
     "LogitsProcessor": "zinc_rt.sampling.processors",
     "ZincError": "zinc_rt.errors",
     "UsageError": "zinc_rt.errors",
-    "ModelClosed": "zinc_rt.llm.model",
+    "ModelClosed": "zinc_rt.llm.guard",
     "Engine": "zinc_rt.engine.engine",
     "Options": "zinc_rt.engine.engine",
     "Device": "zinc_rt.engine.engine",

@@ -20,7 +20,7 @@ from zinc_rt.engine.engine import Device, DeviceReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.lang.errors import CompileError
-from zinc_rt.lang.target import host_target, host_targets
+from zinc_rt.lang.target import host_processor, host_target, host_targets
 
 NO_CHOICE = "in vectors; there is no other way here, so nothing is measured"
 
@@ -246,7 +246,7 @@ def test_check_fails_when_nothing_can_run(zinc, monkeypatch):
     assert json.loads(zinc("check", "--json").out)["auto"] is None
 
 
-def test_machine_reads_what_the_system_says(tmp_path):
+def test_machine_reads_what_the_system_says(tmp_path, monkeypatch):
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     assert machine._cpu_quota(tmp_path) == 1.5
     (tmp_path / "cpu.max").write_text("max 100000\n")
@@ -260,8 +260,13 @@ def test_machine_reads_what_the_system_says(tmp_path):
     (tmp_path / "cpuinfo").write_text(
         "model name\t: Some CPU\nflags\t\t: sse avx2 amx_int8 ht\n\nmodel name\t: Other\n"
     )
-    assert machine._processor(tmp_path / "cpuinfo").value == "Some CPU; avx2 amx_int8"
-    assert "no vector features known" in machine._processor(tmp_path / "none").value
+    about = host_processor(tmp_path / "cpuinfo")
+    assert host_processor(tmp_path / "none") == {}
+    monkeypatch.setattr(machine, "host_processor", lambda: about)
+    monkeypatch.setattr(machine, "host_flags", lambda: frozenset(about["flags"].split()))
+    assert machine._processor().value == "Some CPU; avx2 amx_int8"
+    monkeypatch.setattr(machine, "host_flags", frozenset)
+    assert machine._processor().value == "Some CPU; no vector features known"
 
 
 def test_tokenize(zinc, tiny):

@@ -288,7 +288,7 @@ def test_generate_in_one_call() -> None:
 
 
 def test_logits_that_have_no_room_are_refused(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.llm.model.available_memory", lambda: 4 * model.n_vocab - 1)
+    monkeypatch.setattr("zinc_rt.llm.logits.available_memory", lambda: 4 * model.n_vocab - 1)
     with pytest.raises(MemoryPlanError, match=r"the logits of 1 tokens take .* from logits_in_parts"):
         model.logits([1])
     assert len(list(model.logits_in_parts([1]))) == 1

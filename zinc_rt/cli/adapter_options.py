@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from zinc_rt.cli import options as o
 from zinc_rt.cli.option_records import OptionRecord
-from zinc_rt.cli.options import MODEL
 from zinc_rt.errors import UsageError
 
 Given = tuple[str, float, str | None]
@@ -18,63 +16,51 @@ Given = tuple[str, float, str | None]
 
 LoraOption = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--lora",
         metavar="FILE[:SCALE]",
         help="A GGUF adapter for all texts, maybe with a scale of what it adds; once for each, or with commas.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 LoraScaled = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--lora-scaled",
-        metavar="FILE:SCALE",
-        help="The same, with a scale.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
+    list[str] | None, o.option(o.MODEL, "--lora-scaled", metavar="FILE:SCALE", help="The same, with a scale.")
 ]
 LoraModules = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--lora-modules",
         metavar="NAME=FILE",
         help="A GGUF adapter that requests choose by NAME as their model; once for each.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 WithoutApply = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--lora-init-without-apply",
         help="Load the adapters of --lora with a scale of 0: requests choose them.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 LoraSlots = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--lora-slots",
         metavar="N",
         min=0,
         help="Room for so many more adapters, which administrators load while the server runs. Default: 0.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 MaxLoraRank = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--max-lora-rank",
         metavar="N",
         min=1,
         help="Greatest rank of adapters that are loaded later. Default: that of those given, at least 16.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 

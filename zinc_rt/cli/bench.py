@@ -80,15 +80,14 @@ Repetitions = Annotated[
 ]
 Predict = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        "What to time",
         "--predict",
         metavar="GPU",
         autocompletion=o.completes(o.predicted_gpus),
         help="Predict the speed on this GPU and whether the model fits, without running it: prompts of -p, the next"
         " token behind -d others. Of GPUs that are not AMD's (t4, a100, rtx3060, rtx3090, rtx4090, rtx5090, h100, a770,"
         " b580) only the token, from their bandwidth.",
-        rich_help_panel="What to time",
-        show_default=False,
     ),
 ]
 OutputOption = Annotated[
@@ -98,12 +97,11 @@ OutputOption = Annotated[
 
 Plot = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--plot",
         metavar="FILE.svg",
         help="Also draw the speeds into this file, with the spread of the rounds.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
         dir_okay=False,
     ),
 ]

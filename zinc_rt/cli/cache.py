@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import write, write_table
 
 
 def cache(
-    clear: Annotated[
-        bool,
-        typer.Option(
-            "--clear", help="Remove all compiled kernels and weights.", rich_help_panel=o.OUTPUT, show_default=False
-        ),
-    ] = False,
+    clear: Annotated[bool, o.option(o.OUTPUT, "--clear", help="Remove all compiled kernels and weights.")] = False,
     as_json: o.Json = False,
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.banner import banner, show_banner
 from zinc_rt.cli.chat_input import ChatInput, history_file, matching_paths
@@ -70,11 +68,10 @@ _ANSWER_SHARE: Final = 0.25
 
 History = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--history/--no-history",
         help="Keep what is typed for the next session, in a file that only you can read.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 

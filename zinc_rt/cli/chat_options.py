@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.prompts import read_text
@@ -30,96 +28,65 @@ _LONGEST: Final = 4 << 20  # bytes of a schema, grammar or template
 
 Reasoning = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--reasoning",
         metavar="show|hide",
         autocompletion=o.completes(lambda: _SHOWN),
         help="Show reasoning that the model marks, dimmed on standard error, or hide it. Default: show on a terminal.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 Think = Annotated[
     bool | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "--think/--no-think",
         help="Ask the chat template for reasoning or for none, where it knows the difference (enable_thinking).",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 Plain = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--plain",
         help="Show the text as the model writes it. Default: a terminal breaks lines at words, and shows an answer"
         "'s headings, lists, emphasis and code as such.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 JsonSchema = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-j",
         "--json-schema",
         "-jf",
         "--json-schema-file",
         metavar="FILE|TEXT",
         help="The answer is JSON that follows this schema: a file, or the schema itself, which begins with {.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 GrammarText = Annotated[
     str | None,
-    typer.Option(
-        "--grammar",
-        metavar="TEXT",
-        help="The answer follows this grammar, in llama.cpp's GBNF or in Lark.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
+    o.option(
+        o.PROMPT, "--grammar", metavar="TEXT", help="The answer follows this grammar, in llama.cpp's GBNF or in Lark."
     ),
 ]
-GrammarFile = Annotated[
-    str | None,
-    typer.Option(
-        "--grammar-file",
-        metavar="FILE",
-        help="The same from a file.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
-    ),
-]
+GrammarFile = Annotated[str | None, o.option(o.PROMPT, "--grammar-file", metavar="FILE", help="The same from a file.")]
 TemplateText = Annotated[
     str | None,
-    typer.Option(
-        "--chat-template",
-        metavar="TEXT",
-        help="Chat template (Jinja) in the place of the file's.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
-    ),
+    o.option(o.PROMPT, "--chat-template", metavar="TEXT", help="Chat template (Jinja) in the place of the file's."),
 ]
 TemplateFile = Annotated[
-    str | None,
-    typer.Option(
-        "--chat-template-file",
-        metavar="FILE",
-        help="The same from a file.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
-    ),
+    str | None, o.option(o.PROMPT, "--chat-template-file", metavar="FILE", help="The same from a file.")
 ]
 Format = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "--format",
         metavar="text|json",
         autocompletion=o.completes(lambda: _FORMATS),
         help="json: the answer is one JSON object, of any schema.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 

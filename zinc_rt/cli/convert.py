@@ -33,12 +33,11 @@ Type = Annotated[
 
 Base = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.OTHER,
         "--base",
         metavar="FOLDER",
         help="With an adapter: the folder of its model, of which config.json is read.",
-        rich_help_panel=o.OTHER,
-        show_default=False,
     ),
 ]
 

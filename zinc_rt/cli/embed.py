@@ -23,58 +23,46 @@ Texts = Annotated[
 ]
 TextFile = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-f",
         "--file",
         metavar="FILE",
         help="Read the texts from FILE, one a line; - is standard input, which is also read when no text is given.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 PoolingName = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--pooling",
         metavar="mean|cls|last",
         help="How a text's rows become one vector. Default: as the file says, else the last token's row.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 Dimensions = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--dimensions",
         metavar="N",
         help="Keep the first N elements, for models trained for it. Default: all.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
-Raw = Annotated[
-    bool,
-    typer.Option("--raw", help="Do not scale vectors to length 1.", rich_help_panel=o.OUTPUT, show_default=False),
-]
+Raw = Annotated[bool, o.option(o.OUTPUT, "--raw", help="Do not scale vectors to length 1.")]
 Similarity = Annotated[
     bool,
-    typer.Option(
-        "--similarity",
-        help="Print the cosine of each pair of texts instead, a line for each text.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
+    o.option(o.OUTPUT, "--similarity", help="Print the cosine of each pair of texts instead, a line for each text."),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "-b",
         "--batch-size",
         metavar="N",
         help="Tokens computed at once, of several texts; the vectors do not depend on it. Default: 512, or the"
         " context for models whose tokens see the whole text.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 _AT_ONCE = 256

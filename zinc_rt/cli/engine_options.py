@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.adapter_options import LoraOption, LoraScaled, given_adapters
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord
-from zinc_rt.cli.options import MODEL, completes
 from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
 from zinc_rt.hub.resolve import AUTO
@@ -27,72 +24,59 @@ def _spec_kinds() -> list[str]:
 
 SpecName = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--spec",
         metavar="off|ngram|draft|mtp",
-        autocompletion=completes(_spec_kinds),
+        autocompletion=o.completes(_spec_kinds),
         help="Guess the next tokens and compute them at once, which changes no text and may be faster: ngram guesses"
         " from prompt and text, draft by the model of -md, mtp by heads in the file. Default: draft with -md, else"
         " off.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 DraftModel = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "-md",
         "--model-draft",
         metavar="FILE",
         help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of the"
         " model's own block or assistant, for --spec mtp.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 DraftMax = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--draft-max",
         "--draft",
         "--draft-n",
         metavar="N",
         help="Most tokens to guess at once; the speed of steps decides how many are guessed. Default: 16.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 DraftMin = Annotated[
     int | None,
-    typer.Option(
-        "--draft-min",
-        "--draft-n-min",
-        metavar="N",
-        help="Fewest tokens to guess at once. Default: 0.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
+    o.option(o.MODEL, "--draft-min", "--draft-n-min", metavar="N", help="Fewest tokens to guess at once. Default: 0."),
 ]
 Mmproj = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--mmproj",
         metavar="FILE",
         help="The model's projector (mmproj-*.gguf), with which it reads pictures. Default: the one beside the model's"
         " file.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 NoMmproj = Annotated[
     bool,
-    typer.Option(
-        "--no-mmproj",
-        help="Do not read pictures, though a projector lies beside the model's file.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
+    o.option(o.MODEL, "--no-mmproj", help="Do not read pictures, though a projector lies beside the model's file."),
 ]
+
+Files = str | list[str]
+"""The file of an option; where a server has several models all files, of which each model gets the one that fits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +160,11 @@ class GeneratingOptions(EngineOptions):
         given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
 
-    def projector(self) -> str | list[str]:
+    def projector(self) -> Files:
         """The file of --mmproj."""
         return str(self.mmproj)
 
-    def draft(self) -> str | list[str]:
+    def draft(self) -> Files:
         """The file of --model-draft. Raises what `model_file` raises."""
         return str(model_file(self.model_draft, None))
 

@@ -29,12 +29,11 @@ class GraphFormat(StrEnum):
 
 FormatOption = Annotated[
     GraphFormat | None,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--format",
         metavar="dot|json",
         help="DOT for Graphviz, or JSON. Default: by the name of -o, else DOT.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 OutputFile = Annotated[
@@ -68,11 +67,10 @@ Context = Annotated[
 
 AllLayers = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--all-layers",
         help="Draw every layer, equal ones too; otherwise those that follow each other are drawn once.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import say, write, write_table
 
@@ -17,12 +15,7 @@ if TYPE_CHECKING:
 def list(
     known: Annotated[
         bool,
-        typer.Option(
-            "--known",
-            help="Instead: models with a short name, with size, license and repository.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
+        o.option(o.OUTPUT, "--known", help="Instead: models with a short name, with size, license and repository."),
     ] = False,
     as_json: o.Json = False,
     debug: o.Debug = False,

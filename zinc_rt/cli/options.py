@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -91,211 +91,183 @@ def completes(values: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
     return complete
 
 
-Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug",
-        callback=_set_debug,
-        help="Show the full trace of an error.",
-        rich_help_panel=OTHER,
-        show_default=False,
-    ),
-]
+def option(panel: str, *names: str, **about: Any) -> Any:
+    """An option in a panel of the help, whose text says what holds where the option is not given."""
+    return typer.Option(*names, rich_help_panel=panel, show_default=False, **about)
+
+
+Debug = Annotated[bool, option(OTHER, "--debug", callback=_set_debug, help="Show the full trace of an error.")]
 
 ModelFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        MODEL,
         "-m",
         "--model",
         metavar="FILE",
         autocompletion=completes(downloaded),
         help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
         " the package.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 HubModel = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "-hf",
         "--hf-repo",
         metavar="REPO[:QUANT]",
         help="A model of the Hugging Face hub, as Qwen/Qwen3-8B-GGUF:Q4_K_M; it is downloaded if it is missing.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 CtxSize = Annotated[
     int | None,
-    typer.Option(
+    option(
+        MODEL,
         "-c",
         "--ctx-size",
         metavar="N",
         help="Context in tokens, prompt and text together. Default: the model's own, at most 4096.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    option(
+        MODEL,
         "-t",
         "--threads",
         metavar="N",
         help="Threads; the text does not depend on it. Default: the physical cores within the control group's limit.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 KernelSet = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--kernels",
         metavar="native|reference",
         autocompletion=completes(lambda: ("native", "reference")),
         help="Kernels of the CPU engine: compiled for this machine, or the plain NumPy ones, same text but slow."
         " Default: native, or reference where `zinc check` lists no level.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 Isa = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--isa",
         metavar="LEVEL",
         autocompletion=completes(_levels),
         help="Instruction-set level of native kernels; `zinc check` lists them. Default: the best of this machine.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
+    option(
+        MODEL,
         "-b",
         "--batch-size",
         metavar="N",
         help="Prompt tokens computed at once; the text does not depend on it. Default: 512 with native kernels and"
         " on a GPU, else 64.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 CacheType = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--kv",
         metavar="f16|q8_0",
         autocompletion=completes(lambda: ("f16", "q8_0")),
         help="Format of the KV cache: q8_0 takes half the memory of f16, at a small loss of precision. Default: f16.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 DeviceName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--device",
         metavar="NAME",
         autocompletion=_devices,
         help="The device that runs the model: cpu, gpu, one interface of a GPU (gpu:cs, gpu:kfd, gpu:umq), emu"
         " (an emulated GPU) or auto, the best that works; `zinc check` tries them. A card may follow:"
         " gpu@renderD129, gpu:cs@03:00.0. Default: $ZINC_RT_TIER, else auto.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 GpuName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--gpu",
         metavar="NAME",
         autocompletion=completes(emulated_gpus),
         help="The GPU that --device emu emulates; `zinc emu list` has them. Default: r9700.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 GpuLayers = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "-ngl",
         "--n-gpu-layers",
         "--gpu-layers",
         metavar="N",
         help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on --device.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 Resident = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--resident",
         metavar="auto|always|never",
         autocompletion=completes(_resident_uses),
         help="Whether a step of few tokens on a GPU is one program that stays until it is done: auto where `zinc check"
         " --gpu` has proven it and it should be faster. Default: auto.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 
 SystemPrompt = Annotated[
     str | None,
-    typer.Option(
+    option(
+        PROMPT,
         "-sys",
         "--system",
         "--system-prompt",
         metavar="TEXT",
         help="Instruction that comes before the conversation.",
-        rich_help_panel=PROMPT,
-        show_default=False,
     ),
 ]
 SystemFile = Annotated[
-    str | None,
-    typer.Option(
-        "-sysf",
-        "--system-prompt-file",
-        metavar="FILE",
-        help="The same from a file.",
-        rich_help_panel=PROMPT,
-        show_default=False,
-    ),
+    str | None, option(PROMPT, "-sysf", "--system-prompt-file", metavar="FILE", help="The same from a file.")
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
         "--memory",
         metavar="SIZE",
         help="Memory that the engine may use on the CPU, as 6G or 900M. A larger model's weights are written to a file"
         " beside the compiled kernels, once, and steps read from it what is not in memory. Default: what the machine"
         " has; a larger model is refused.",
-        rich_help_panel=MODEL,
-        show_default=False,
     ),
 ]
 CacheDir = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        OTHER,
         "--cache-dir",
         metavar="DIR",
         help="Folder of compiled kernels. Default: $ZINC_RT_CACHE_DIR, else ~/.cache/zinc_rt.",
-        rich_help_panel=OTHER,
-        show_default=False,
     ),
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        OUTPUT,
         "--report",
         metavar="FILE",
         help="Try every interface of every AMD GPU with real kernels, and write the results as JSON, to be sent.",
-        rich_help_panel=OUTPUT,
-        show_default=False,
     ),
 ]
 TryGpus = Annotated[
@@ -317,7 +289,7 @@ Soak = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT, show_default=False)]
+Json = Annotated[bool, option(OUTPUT, "--json", help="Print JSON.")]
 
 
 def choose_file(positional: Path | None, option: Path | None) -> Path | None:

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 TextFile = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-f",
         "--file",
         metavar="FILE",
         help="Text to predict; - is standard input, which is also read when no file is given.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 Window = Annotated[

@@ -11,20 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import unquote
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.errors import UsageError
 
 Images = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "--image",
         metavar="FILE",
         help="A picture that the prompt is about (PNG, JPEG, WebP, GIF, BMP); may be given again. - is standard input."
         " The model needs its projector.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")

@@ -22,11 +22,10 @@ DEFAULT_TRACE = "zinc-trace.json"
 
 ProfileFlag = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--profile",
         help="Show the time of each operation, and write a trace for chrome://tracing or Perfetto, or a picture.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 TraceFile = Annotated[

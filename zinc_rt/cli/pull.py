@@ -46,30 +46,17 @@ def pull(
     name: ModelName,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        o.option(
+            o.OUTPUT,
             "--dry-run",
             help="Say what would be downloaded, whether it fits and how fast it will be; download nothing.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
         ),
     ] = False,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Download a model also if this version cannot run it.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
+        bool, o.option(o.OUTPUT, "--force", help="Download a model also if this version cannot run it.")
     ] = False,
     no_mmproj: Annotated[
-        bool,
-        typer.Option(
-            "--no-mmproj",
-            help="Leave out the projector with which the model reads pictures.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
-        ),
+        bool, o.option(o.OUTPUT, "--no-mmproj", help="Leave out the projector with which the model reads pictures.")
     ] = False,
     debug: o.Debug = False,
 ) -> int:

@@ -47,47 +47,35 @@ Type = Annotated[
 ]
 Kept = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--keep",
         metavar="PATTERN=TYPE",
         help="Another format for the matrices with such names, as 'blk.*.attn_v.weight=Q8_0'. May be repeated; the"
         " first that fits decides.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    o.option(
+        o.OTHER,
         "-t",
         "--threads",
         metavar="N",
         help="Threads; the file does not depend on it. Default: the physical cores within the control group's limit.",
-        rich_help_panel=o.OTHER,
-        show_default=False,
     ),
 ]
 Again = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--requantize",
         help="Take tensors that are quantised already, which lose once more. Q8_0 is always taken.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Replace OUT if it is there.", rich_help_panel=o.OUTPUT, show_default=False),
-]
+Force = Annotated[bool, o.option(o.OUTPUT, "--force", help="Replace OUT if it is there.")]
 DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Say what would be written and how large it would be; write nothing.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
+    bool, o.option(o.OUTPUT, "--dry-run", help="Say what would be written and how large it would be; write nothing.")
 ]
 
 

@@ -75,12 +75,11 @@ PublicKey = Annotated[
 ]
 Adapters = Annotated[
     list[Path] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--lora",
         metavar="FILE",
         help="An adapter that the answer has; once for each. Default: NAME.gguf beside the model's file.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 

@@ -27,20 +27,9 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TEXT]...", help="The texts, each in quotes.", show_default=False),
 ]
-TopN = Annotated[
-    int | None,
-    typer.Option(
-        "--top-n", metavar="N", min=1, help="Print the best N only.", rich_help_panel=o.OUTPUT, show_default=False
-    ),
-]
+TopN = Annotated[int | None, o.option(o.OUTPUT, "--top-n", metavar="N", min=1, help="Print the best N only.")]
 JsonLines = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print an object a line: index (from 0), relevance_score, text.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
+    bool, o.option(o.OUTPUT, "--json", help="Print an object a line: index (from 0), relevance_score, text.")
 ]
 _AT_ONCE = 32
 """Texts between two looks at the progress bar and at Ctrl-C."""

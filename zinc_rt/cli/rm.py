@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.pull import ModelName, asked
 from zinc_rt.cli.terminal import is_terminal, say, write
@@ -15,9 +13,7 @@ from zinc_rt.errors import UsageError
 
 def rm(
     name: ModelName,
-    yes: Annotated[
-        bool, typer.Option("-y", "--yes", help="Do not ask.", rich_help_panel=o.OUTPUT, show_default=False)
-    ] = False,
+    yes: Annotated[bool, o.option(o.OUTPUT, "-y", "--yes", help="Do not ask.")] = False,
     debug: o.Debug = False,
 ) -> int:
     """Delete a downloaded model.

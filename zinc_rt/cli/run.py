@@ -34,79 +34,65 @@ Words = Annotated[
     typer.Argument(metavar="[PROMPT]", help="The prompt, in quotes.", show_default=False),
 ]
 PromptOption = Annotated[
-    str | None,
-    typer.Option(
-        "-p",
-        "--prompt",
-        metavar="TEXT",
-        help="The prompt as an option.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
-    ),
+    str | None, o.option(o.PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt as an option.")
 ]
 PromptFile = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-f",
         "--file",
         metavar="FILE",
         help="Read the prompt from FILE; - is standard input, which is also read when no prompt is given.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 Answers = Annotated[
     bool | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "--chat/--raw",
         "-st/-no-cnv",
         "--single-turn/--no-conversation",
         help="Answer the prompt as a message, by the file's chat template, or continue it as it is. Default: answer"
         " where the file has a template and is no base model (general.finetune), as the story model in the package is.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 Talks = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-cnv",
         "-i",
         "--conversation",
         "--interactive",
         help="Hold a conversation, as `zinc chat` does; the prompt is its first message. A terminal gets one without a"
         " prompt, too.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 Escape = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-e",
         "--escape",
         help="Read \\n, \\t, \\r, \\\\ in the texts given as line end, tab, return, backslash.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 DisplayPrompt = Annotated[
     bool | None,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--display-prompt/--no-display-prompt",
         help="Print the prompt before the text. Default: only on a terminal, and not into standard output.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 Logprobs = Annotated[int | None, sampling_option("logprobs", panel=o.OUTPUT)]
 JsonText = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.OUTPUT,
         "--json",
         help="Print one JSON object at the end: text, token ids, reason, seed, speeds (tokens per second).",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
     ),
 ]
 

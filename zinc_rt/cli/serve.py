@@ -13,7 +13,7 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.adapter_options import ServedAdapterOptions
 from zinc_rt.cli.agent_lines import agent_lines
 from zinc_rt.cli.embed import PoolingName
-from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
+from zinc_rt.cli.engine_options import ContextOptions, Files, GeneratingOptions
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord, takes_records
 from zinc_rt.cli.options import completes, downloaded, size_bytes
@@ -38,112 +38,97 @@ Parallel = Annotated[
 ]
 KvMemory = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--kv-memory",
         metavar="SIZE",
         help="Memory of the KV cache, as 4G or 512M; what requests do not need keeps prefixes. Default: a context for"
         " each of -np.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 StateMemory = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--state-memory",
         metavar="SIZE",
         help="Memory for copies of recurrent layers' states, to which edited texts go back. Default: a copy for 512"
         " positions, within half of what the rest leaves.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 MaxStep = Annotated[
     float | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--max-step-ms",
         metavar="MS",
         help="Milliseconds of a step while texts are generated, which bounds how long a long prompt stops them.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 Embeddings = Annotated[
-    bool,
-    typer.Option(
-        "--embeddings",
-        help="Serve vectors of texts (/v1/embeddings) in place of text.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
-    ),
+    bool, o.option(o.MODEL, "--embeddings", help="Serve vectors of texts (/v1/embeddings) in place of text.")
 ]
 
 
 Models = Annotated[
     list[Path] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "-m",
         "--model",
         metavar="FILE|FOLDER",
         autocompletion=completes(downloaded),
         help="GGUF model file, or a downloaded model by its name (`zinc list`). Several, or a folder of files: requests"
         " choose by name, and each is loaded when it is asked for. Default: the small story model inside the package.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 ServedMmproj = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--mmproj",
         metavar="[MODEL=]FILE",
         help="A projector (mmproj-*.gguf), with which a model reads pictures; of several models, those that it fits, or"
         " MODEL; once for each. Default: the one beside a model's file.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 ServedDraft = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "-md",
         "--model-draft",
         metavar="[MODEL=]FILE",
         help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of a model's own"
         " block or assistant, for --spec mtp. Of several models, for those that it fits, or MODEL; once for each.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 IdleUnload = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--idle-unload",
         metavar="TIME",
         help="Unload a model that had no request for so long, as 10m, 90s or 2h; the next request loads it. Default:"
         " only when its memory is needed.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 ModelsMemory = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--models-memory",
         metavar="SIZE",
         help="Memory that all loaded models may take together, as 24G. Default: what the machine has when the server"
         " starts.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
     ),
 ]
 AgentLines = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        SERVER,
         "--agent",
         help="Print the lines that point Codex, Claude Code, OpenCode and Aider at this server, once it answers.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 
@@ -158,22 +143,21 @@ class ServedOptions(GeneratingOptions):
     idle_unload: IdleUnload = None
     models_memory: ModelsMemory = None
 
-    def projector(self) -> str | list[str]:
-        """The file of --mmproj; of several models all files, which `fit_models` shares out. Raises `UsageError`."""
-        return self._only("--mmproj", self.mmproj)
+    def projector(self) -> Files:
+        """What --mmproj gives. Raises `UsageError`."""
+        return self._given_files("--mmproj", self.mmproj or [])
 
-    def draft(self) -> str | list[str]:
-        """The same of --model-draft. Raises `UsageError`, and what `model_file` raises."""
-        found = self._only("--model-draft", self.model_draft)
+    def draft(self) -> Files:
+        """What --model-draft gives. Raises `UsageError`, and what `model_file` raises."""
+        found = self._given_files("--model-draft", self.model_draft or [])
         return found if isinstance(found, list) else str(model_file(Path(found), None))
 
-    def _only(self, option: str, given: Any) -> str | list[str]:
-        files: list[str] = given
+    def _given_files(self, option: str, given: list[str]) -> Files:
         if self.several:
-            return files
-        if len(files) > 1:
-            raise UsageError(f"{option} is given {len(files)} times; where there is one model it is given once")
-        return files[0]
+            return given
+        if len(given) > 1:
+            raise UsageError(f"{option} is given {len(given)} times; where there is one model it is given once")
+        return given[0]
 
     @cached_property
     def files(self) -> list[Path]:

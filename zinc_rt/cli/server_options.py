@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from zinc_rt.cli import options as o
 from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
@@ -28,126 +29,102 @@ Port = Annotated[
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--api-key-file",
         metavar="FILE",
         help="Keys of tenants, as `zinc keys new TENANT` writes them; read again on SIGHUP. Default: no keys, and only"
         " this machine is served.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--api-key",
         metavar="KEY[,KEY]",
         help="Keys of the tenant `default`. Other users of this machine see them; --api-key-file hides them.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 TenantFile = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--tenants",
         metavar="FILE",
         help="Limits of the server and of its tenants, in TOML; read again on SIGHUP.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
-NoAuth = Annotated[
-    bool,
-    typer.Option(
-        "--no-auth",
-        help="Serve everyone who reaches --host, without keys.",
-        rich_help_panel=SERVER,
-        show_default=False,
-    ),
-]
+NoAuth = Annotated[bool, o.option(SERVER, "--no-auth", help="Serve everyone who reaches --host, without keys.")]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--allow-host",
         metavar="NAME",
         help="A name by which browsers may call the server where no key is asked for, beside this machine's addresses;"
         " once for each.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 Cors = Annotated[
     list[str] | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--cors",
         metavar="ORIGIN",
         help="A web page that may use the server and read its answers, as https://chat.example; once for each; * for"
         " all.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 CertFile = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--ssl-certfile",
         metavar="FILE",
         help="Certificate for TLS in PEM, its issuers' behind it; read again on SIGHUP. Default: no TLS.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 CertKeyFile = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--ssl-keyfile",
         metavar="FILE",
         help="The certificate's key in PEM, without a password. Default: it is in the certificate's file.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 Alias = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "-a",
         "--alias",
         metavar="NAME[,NAME]",
         help="Names of the model in requests and answers; '*': any name. Default: the file's.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Refuse fields of requests that are not known or would be ignored.",
-        rich_help_panel=SERVER,
-        show_default=False,
-    ),
+    bool, o.option(SERVER, "--strict", help="Refuse fields of requests that are not known or would be ignored.")
 ]
 Records = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--records",
         metavar="FILE",
         help="Keep a ledger of all requests in FILE, and records to replay them by (`zinc replay`): token ids of"
         " prompts and answers, unless a tenant's limits say otherwise.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 ReceiptKey = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--receipt-key",
         metavar="DIR",
         help="Sign receipts of recorded requests by the key in DIR, which is made at the first start; needs the extra"
         " `receipts`. Default: receipts are not signed.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 RecordsSize = Annotated[
@@ -176,34 +153,31 @@ MetricsNames = Annotated[
 ]
 OtlpEndpoint = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--otlp-endpoint",
         metavar="URL",
         help="Send a trace of each request to the collector of OpenTelemetry there, as http://localhost:4318; needs the"
         " extra `otel`. OTEL_* variables say all else. Default: no traces.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 MediaHosts = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--media-hosts",
         metavar="HOST[,HOST]",
         help="Hosts from which pictures are fetched that a request names by http(s) URLs; '*': any of the open"
         " internet. Default: none.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 MediaPath = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--media-path",
         metavar="DIR",
         help="Folder whose files a request may name by file: URLs as pictures. Default: none.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 LogLevel = Annotated[
@@ -227,40 +201,30 @@ Drain = Annotated[
 ]
 LogFormat = Annotated[
     Literal["json", "text"] | None,
-    typer.Option(
+    o.option(
+        SERVER,
         "--log-format",
         metavar="json|text",
         help="The log: a JSON object a line, or lines for a person. Default: text on a terminal, else JSON.",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 AllowPull = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        SERVER,
         "--allow-pull",
         help="Download models of the hub where clients of Ollama's interface ask for it (administrators, with keys).",
-        rich_help_panel=SERVER,
-        show_default=False,
     ),
 ]
 AllowDelete = Annotated[
     bool,
-    typer.Option(
-        "--allow-delete",
-        help="Delete downloaded models that are not served, where such clients ask for it.",
-        rich_help_panel=SERVER,
-        show_default=False,
+    o.option(
+        SERVER, "--allow-delete", help="Delete downloaded models that are not served, where such clients ask for it."
     ),
 ]
 OneProcess = Annotated[
     bool,
-    typer.Option(
-        "--one-process",
-        help="Run the engine in this process: nothing is started anew where it fails.",
-        rich_help_panel=SERVER,
-        show_default=False,
-    ),
+    o.option(SERVER, "--one-process", help="Run the engine in this process: nothing is started anew where it fails."),
 ]
 
 

@@ -6,8 +6,6 @@ import json
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.files import ModelArgument, path_or_built_in
 from zinc_rt.cli.terminal import write, write_heading, write_table
@@ -19,22 +17,10 @@ _VALUE_WIDTH: Final = 72  # characters of a metadata value that are shown
 _ARRAY_ITEMS: Final = 6  # items of an array that are shown
 _JSON_ARRAY_ITEMS: Final = 1024  # longer arrays (vocabularies) are given by type and length in JSON
 
-Tensors = Annotated[
-    bool,
-    typer.Option("--tensors", help="List every tensor.", rich_help_panel=o.OUTPUT, show_default=False),
-]
-MetadataWanted = Annotated[
-    bool,
-    typer.Option("--metadata", help="List every metadata key.", rich_help_panel=o.OUTPUT, show_default=False),
-]
+Tensors = Annotated[bool, o.option(o.OUTPUT, "--tensors", help="List every tensor.")]
+MetadataWanted = Annotated[bool, o.option(o.OUTPUT, "--metadata", help="List every metadata key.")]
 JsonAll = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print JSON; --tensors and --metadata add to it. Sizes are in bytes.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
+    bool, o.option(o.OUTPUT, "--json", help="Print JSON; --tensors and --metadata add to it. Sizes are in bytes.")
 ]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.option_records import OptionRecord
 
@@ -17,23 +15,21 @@ if TYPE_CHECKING:
 
 SaveState = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--save-state",
         metavar="FILE",
         help="Write the computed prompt and text to FILE: a later prompt with this beginning goes on from it.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
         dir_okay=False,
     ),
 ]
 LoadState = Annotated[
     Path | None,
-    typer.Option(
+    o.option(
+        o.MODEL,
         "--load-state",
         metavar="FILE",
         help="Read a file of --save-state: the tokens that it and the prompt begin with are not computed again.",
-        rich_help_panel=o.MODEL,
-        show_default=False,
         dir_okay=False,
     ),
 ]

@@ -21,48 +21,30 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TEXT]", help="The text, in quotes.", show_default=False),
 ]
-TextOption = Annotated[
-    str | None,
-    typer.Option(
-        "-p",
-        "--prompt",
-        metavar="TEXT",
-        help="The text, as an option.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
-    ),
-]
+TextOption = Annotated[str | None, o.option(o.PROMPT, "-p", "--prompt", metavar="TEXT", help="The text, as an option.")]
 TextFile = Annotated[
     str | None,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "-f",
         "--file",
         metavar="FILE",
         help="Read the text from FILE; - is standard input, which is also read when no text is given.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
-Ids = Annotated[
-    bool,
-    typer.Option("--ids", help="Print the ids only, on one line.", rich_help_panel=o.OUTPUT, show_default=False),
-]
+Ids = Annotated[bool, o.option(o.OUTPUT, "--ids", help="Print the ids only, on one line.")]
 NoSpecial = Annotated[
     bool,
-    typer.Option(
+    o.option(
+        o.PROMPT,
         "--no-special",
         help="Add no begin- and end-of-text tokens, and read special tokens in the text as plain text.",
-        rich_help_panel=o.PROMPT,
-        show_default=False,
     ),
 ]
 JsonTokens = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help="Print a JSON list of ids and pieces; a piece that is not UTF-8 is a list of bytes.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
+    o.option(
+        o.OUTPUT, "--json", help="Print a JSON list of ids and pieces; a piece that is not UTF-8 is a list of bytes."
     ),
 ]
 

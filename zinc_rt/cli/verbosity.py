@@ -6,33 +6,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
-import typer
-
 from zinc_rt.cli import options as o
 from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.notices import Detail
 
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "-q",
-        "--quiet",
-        help="Say nothing on standard error but errors.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
-]
+Quiet = Annotated[bool, o.option(o.OUTPUT, "-q", "--quiet", help="Say nothing on standard error but errors.")]
 Verbose = Annotated[
     bool,
-    typer.Option(
-        "-v",
-        "--verbose",
-        help="Say which device and kernels run, why, and what memory they take.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
+    o.option(o.OUTPUT, "-v", "--verbose", help="Say which device and kernels run, why, and what memory they take."),
 ]
 
 

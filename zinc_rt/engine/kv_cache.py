@@ -61,6 +61,11 @@ class _Sequence:
     root: bytes | None
     n_draft: int = 0
 
+    @property
+    def sure(self) -> int:
+        """How many of its tokens are no draft."""
+        return len(self.ids) - self.n_draft
+
 
 class KVCacheManager:
     """At most `sizes.n_slots` sequences of an engine's model; `Engine.cache`. Belongs to the engine's thread.
@@ -188,15 +193,10 @@ class KVCacheManager:
         """
         self._backend.drain()
         sequence, ids = self._sequence(seq_id), list(map(int, ids))
-        common = 0
-        for own, given in zip(sequence.ids, ids[:-1], strict=False):
-            if own != given:
-                break
-            common += 1
-        sure = len(sequence.ids) - sequence.n_draft
-        if common > sure and (self._snapshots is None or common == len(sequence.ids)):
-            self._confirm(seq_id, sure, common)  # drafts that are the text; pages behind them can be found then
-        n, full = self.resumable(seq_id, common), common // PAGE_TOKENS
+        same = common(sequence.ids, ids)
+        if same > sequence.sure and (self._snapshots is None or same == len(sequence.ids)):
+            self._confirm(seq_id, sequence.sure, same)  # drafts that are the text; pages behind them can be found then
+        n, full = self.resumable(seq_id, same), same // PAGE_TOKENS
         pages = self._pages.pages(seq_id)[:full]
         pages += self._find(sequence.root, ids, pages)
         n_pages = self._last_resumable(pages)
@@ -204,17 +204,23 @@ class KVCacheManager:
             self._go_back(seq_id, n)
         else:
             n = n_pages * PAGE_TOKENS
-            if self._snapshots is not None:
-                self._snapshots.cut(seq_id, full * PAGE_TOKENS)
-                self._snapshots.load(seq_id, n, pages[n_pages - 1])
-            self._pages.shrink(seq_id, full * PAGE_TOKENS)
-            self._pages.extend(seq_id, pages[full:n_pages])
-            self._changed(seq_id, full * PAGE_TOKENS)
-            sequence.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
-            sequence.n_draft = 0  # what is found was confirmed, and is found behind confirmed pages alone
+            self._take_pages(seq_id, ids, pages[:n_pages], full)
         self._hits += n
         self._misses += len(ids) - n
         return n
+
+    def _take_pages(self, seq_id: int, ids: Sequence[int], pages: Sequence[int], n_own: int) -> None:
+        """Make a sequence hold full pages of a text, and no more. n_own: how many of them it has already."""
+        start, end = n_own * PAGE_TOKENS, len(pages) * PAGE_TOKENS
+        if self._snapshots is not None:
+            self._snapshots.cut(seq_id, start)
+            self._snapshots.load(seq_id, end, pages[-1] if pages else None)
+        self._pages.shrink(seq_id, start)
+        self._pages.extend(seq_id, pages[n_own:])
+        self._changed(seq_id, start)
+        sequence = self._open[seq_id]
+        sequence.ids[start:] = ids[start:end]
+        sequence.n_draft = 0  # such pages were confirmed, and are found behind confirmed ones alone
 
     def _find(self, root: bytes | None, ids: Sequence[int], behind: Sequence[int]) -> list[int]:
         try:
@@ -239,20 +245,16 @@ class KVCacheManager:
         """
         self._backend.drain()
         sequence = self._sequence(seq_id)
-        full = (len(sequence.ids) - sequence.n_draft) // PAGE_TOKENS
+        full = sequence.sure // PAGE_TOKENS
         if self._snapshots is not None and self._snapshots.position(seq_id) == full * PAGE_TOKENS:
             self.checkpoint(seq_id)
         pages = self._pages.pages(seq_id)[:full]
-        n_pages = self._last_resumable(pages)
         other = self._open_root(sequence.root)
         try:
-            if self._snapshots is not None:
-                self._snapshots.load(other, n_pages * PAGE_TOKENS, pages[n_pages - 1] if n_pages else None)
+            self._take_pages(other, sequence.ids, pages[: self._last_resumable(pages)], 0)
         except BackendError:
             self.close_sequence(other)
             raise
-        self._pages.extend(other, pages[:n_pages])
-        self._open[other].ids = sequence.ids[: n_pages * PAGE_TOKENS]
         return other
 
     # -- contents that go to a file, or come from one
@@ -420,7 +422,7 @@ class KVCacheManager:
         """
         self._backend.drain()
         sequence = self._sequence(seq_id)
-        n, sure = len(sequence.ids), len(sequence.ids) - sequence.n_draft
+        n, sure = len(sequence.ids), sequence.sure
         if not sure <= n_tokens <= n:
             raise EngineError(
                 f"sequence {seq_id} holds {sure} to {n} positions, drafts cannot be accepted up to {n_tokens}"
@@ -490,19 +492,8 @@ class KVCacheManager:
                 f"sequence {seq_id}: other sequences read the KV page of position {start}, so rows cannot start there;"
                 f" truncate() goes back to {start - start % PAGE_TOKENS}"
             )
-        if self._snapshots is None or not start:
-            return
-        position = self._snapshots.position(seq_id)
-        if position is None:
-            raise EngineError(
-                f"sequence {seq_id}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
-                f" start at {start} before truncate() has gone back"
-            )
-        if start != position:
-            raise EngineError(
-                f"sequence {seq_id}: recurrent layers hold the state after {position} positions, rows cannot start"
-                f" at {start}; truncate() goes back to a checkpoint"
-            )
+        if self._snapshots is not None:
+            self._snapshots.check_start(seq_id, start)
 
     def begin_step(self, chunks: Sequence[SequenceChunk]) -> None:
         """The step of these chunks begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
@@ -602,12 +593,15 @@ class KVCacheManager:
                 if sequence and page in known and known[page].ids != _packed_or_none(sequence.ids, number):
                     raise IntegrityError(f"KV page {page} does not hold the tokens of sequence {seq_id}")
         if self._snapshots is not None:
-            unknown = [page for page in self._snapshots.pages() if page not in known]
-            if unknown or len(self._snapshots) > self._snapshots.limit:
-                raise IntegrityError(
-                    f"there are {len(self._snapshots)} copies of states, at most {self._snapshots.limit} are planned;"
-                    f" of unknown KV pages: {unknown}"
-                )
+            self._snapshots.check_integrity(known)
+
+
+def common(old: Sequence[int], new: Sequence[int]) -> int:
+    """How many tokens both begin with, the last one of `new` aside."""
+    most = min(len(old), max(0, len(new) - 1))
+    if old[:most] == new[:most]:
+        return most
+    return next(i for i in range(most) if old[i] != new[i])
 
 
 def _starts(chunks: Sequence[SequenceChunk]) -> dict[int, int]:

@@ -10,13 +10,15 @@ load it. Another copy belongs to its sequence. docs/how/kv_cache.md has a drawin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState
+from zinc_rt.engine.batch import EngineError
+from zinc_rt.errors import IntegrityError
 
 SNAPSHOTS: Final = 3
 """Copies that a sequence keeps of its own. A conversation goes back to three positions: within the last prompt, at the
@@ -173,6 +175,21 @@ class Snapshots:
         self._at[seq_id] = at
         return at
 
+    def check_start(self, seq_id: int, start: int) -> None:
+        """Raise `EngineError` unless rows may start at a position: where the state is, or at 0, anew."""
+        position = self.position(seq_id)
+        if not start or start == position:
+            return
+        if position is None:
+            raise EngineError(
+                f"sequence {seq_id}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
+                f" start at {start} before truncate() has gone back"
+            )
+        raise EngineError(
+            f"sequence {seq_id}: recurrent layers hold the state after {position} positions, rows cannot start"
+            f" at {start}; truncate() goes back to a checkpoint"
+        )
+
     def begin(self, starts: Mapping[int, int]) -> None:
         """A step begins, with the first position of each of its sequences: their states are not known until its end."""
         for seq_id, start in starts.items():
@@ -193,6 +210,15 @@ class Snapshots:
         """The page will have other contents."""
         if page in self._kept:
             self._drop(page)
+
+    def check_integrity(self, known: Container[int]) -> None:
+        """Raise `IntegrityError` unless there are at most `limit` copies, and those of pages are of known ones."""
+        unknown = [page for page in self.pages() if page not in known]
+        if unknown or len(self) > self.limit:
+            raise IntegrityError(
+                f"there are {len(self)} copies of states, at most {self.limit} are planned; of unknown KV pages:"
+                f" {unknown}"
+            )
 
     def close(self) -> None:
         """Give all copies back."""

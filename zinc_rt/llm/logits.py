@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from zinc_rt.adapters.slots import AdapterUse
 from zinc_rt.engine.engine import Engine, SequenceChunk
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.plan import available_memory, format_bytes
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 
 
@@ -34,6 +36,19 @@ class LogitsRows:
     ) -> None:
         self._engine, self._client, self._lock, self._check = engine, client, lock, check
         self.adapters = adapters
+
+    def whole(self, ids: list[int], n_vocab: int) -> npt.NDArray[np.float32]:
+        """All rows, f32[len(ids), n_vocab]. Raises `MemoryPlanError`, and what `parts` raises."""
+        n_bytes, free = 4 * len(ids) * n_vocab, available_memory()
+        if free is not None and n_bytes > free:
+            raise MemoryPlanError(
+                f"the logits of {len(ids)} tokens take {format_bytes(n_bytes)}, {format_bytes(free)} are free;"
+                " take them a part at a time, from logits_in_parts"
+            )
+        out = np.empty((len(ids), n_vocab), np.float32)
+        for start, part in self.parts(ids):
+            out[start : start + len(part)] = part
+        return out
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The rows in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).

@@ -8,7 +8,6 @@ with zinc_rt.load("model.gguf") as model:
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
@@ -28,6 +27,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
 from zinc_rt.llm.adapters import Adapters, chosen
 from zinc_rt.llm.embedding import Embedder, Pooling
+from zinc_rt.llm.guard import ModelClosed, ModelGuard
 from zinc_rt.llm.input_processor import (
     ChatOptions,
     InputProcessor,
@@ -43,7 +43,7 @@ from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
 from zinc_rt.llm.ranking import NO_RANKER, RankedText, Ranker, ranked
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
+from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation
@@ -72,13 +72,8 @@ __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
 R = TypeVar("R")
 
-_LOOK_SECONDS = 0.01
 _PREFILL_MS = 2000.0
 """What a step of prompts alone may take; an interrupt waits for its end."""
-
-
-class ModelClosed(EngineError):
-    """The model was closed, before a call or while a generation ran."""
 
 
 class Model(Closing):
@@ -118,20 +113,22 @@ class Model(Closing):
         self.engine = engine
         name = file.metadata.get("general.name")
         self.name = name if isinstance(name, str) and name else Path(file.path).stem
-        self._origin: Model | None = None
-        self._closed = False
+        self._origin = self  # the model that was loaded, of which this one may be a copy
+        self._guard = ModelGuard(file)
         self._notify, self._drafter, self._projector = notify, drafter, projector
         self._adapters = adapters
         self.embedder: Embedder | None = None
         self.ranker: Ranker | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
-        self.client = InProcessClient(self._lock, self._check_running)
+        self.client = InProcessClient(self._lock, self._guard.check_running)
         self.input_processor = InputProcessor(
             tokenizer, self.client.check_prompt, self._compile, lambda: self.chat_format
         )
         if adapters is not None:
             self.input_processor.adapters = adapters.defaults
-        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running, self.input_processor.adapters)
+        self._rows = LogitsRows(
+            engine, self.client, self._lock, self._guard.check_running, self.input_processor.adapters
+        )
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
             # weights, those of experts above all, are then read for more rows.
@@ -141,21 +138,15 @@ class Model(Closing):
         if self.embedder is not None and definition.ranking is not None:
             prompt = PairPrompt.from_metadata(file.metadata, tokenizer)
             self.ranker = Ranker(self.embedder, definition.ranking, prompt)
-        self._looked = 0.0  # when the file was compared with what it was
 
     def __repr__(self) -> str:
-        if self._own._closed:
+        if self._guard.closed:
             return f"<Model {self.name!r}, closed>"
         does = "ranks" if self.ranker is not None else "generates" if self.engine.generates else "embeds"
         return (
             f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
             f" device={str(self.device)!r}, {does}>"
         )
-
-    @property
-    def _own(self) -> Model:
-        """The model as it was loaded."""
-        return self if self._origin is None else self._origin
 
     @property
     def architecture(self) -> str:
@@ -196,7 +187,7 @@ class Model(Closing):
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """The file's chat template. Raises `ChatTemplateMissing`."""
-        if self._origin is not None:
+        if self._origin is not self:
             return self._origin.chat_template
         from zinc_rt.text import ChatTemplate
 
@@ -236,7 +227,7 @@ class Model(Closing):
     @cached_property
     def grammar_vocabulary(self) -> GrammarVocabulary:
         """The tokens' bytes, as grammars need them."""
-        if self._origin is not None:
+        if self._origin is not self:
             return self._origin.grammar_vocabulary
         from zinc_rt.grammar.vocabulary import GrammarVocabulary
 
@@ -251,7 +242,7 @@ class Model(Closing):
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
-        if self._origin is not None:
+        if self._origin is not self:
             return self._origin.chat_format
         from zinc_rt.llm.chat import ChatFormat
 
@@ -315,12 +306,12 @@ class Model(Closing):
 
         Raises `EngineError` where a function that a step calls closes the model.
         """
-        if self._origin is not None:
+        if self._origin is not self:
             self._origin.close()
             return
         with self._lock:
             self.client.check_no_turn()
-            self._closed = True
+            self._guard.closed = True
             try:
                 if self._projector is not None:
                     self._projector.close()
@@ -351,7 +342,7 @@ class Model(Closing):
             EngineError, TokenizerError: a text cannot be computed.
             FileChanged, ModelClosed: the model, or its file, is gone.
         """
-        self._check_open()
+        self._guard.check_open()
         if self.embedder is None:
             raise UsageError("the model is loaded to generate; load it with embeddings=True to embed texts")
         if self.ranker is not None:
@@ -363,7 +354,7 @@ class Model(Closing):
         if alone := isinstance(given, str) or is_ids(given):
             given = [cast("Prompt", given)]
         with self._lock:
-            self._check_running()
+            self._guard.check_running()
             vectors = self.embedder.embed(cast("list[Prompt]", given), normalize=normalize, dimensions=dimensions)
         return vectors[0] if alone else vectors
 
@@ -383,7 +374,7 @@ class Model(Closing):
             EngineError, TokenizerError: a text cannot be computed, as one that is too long with the query.
             FileChanged, ModelClosed: the model, or its file, is gone.
         """
-        self._check_open()
+        self._guard.check_open()
         if self.ranker is None:
             raise UsageError(f"a model of architecture {self.architecture!r} {NO_RANKER}")
         if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
@@ -391,7 +382,7 @@ class Model(Closing):
         given = list(texts)
         pairs = self.ranker.pairs(query, given)
         with self._lock:
-            self._check_running()
+            self._guard.check_running()
             scores = self.ranker.scores(pairs)
         return ranked(given, scores, top_n)
 
@@ -411,14 +402,14 @@ class Model(Closing):
             UsageError: the model was loaded without a projector.
             ModelClosed: the model is gone.
         """
-        self._check_open()
+        self._guard.check_open()
         if self._projector is None:
             raise UsageError("the model was loaded without a projector; load it with mmproj=FILE to read pictures")
         from zinc_rt.vision.picture import read_picture
 
         shown = read_picture(picture)
         with self._lock:
-            self._check_running()
+            self._guard.check_running()
             if (busy := self._projector.working) is not None:  # with a picture of a request that runs
                 busy.advance(math.inf)
             return self._projector.rows(shown)
@@ -438,17 +429,7 @@ class Model(Closing):
             MemoryPlanError: there is not enough memory for all rows.
             ModelClosed, FileChanged, BackendError.
         """
-        ids = self._fitting(tokens)
-        n_bytes, free = 4 * len(ids) * self.n_vocab, available_memory()
-        if free is not None and n_bytes > free:
-            raise MemoryPlanError(
-                f"the logits of {len(ids)} tokens take {format_bytes(n_bytes)}, {format_bytes(free)} are free;"
-                " take them a part at a time, from logits_in_parts"
-            )
-        out = np.empty((len(ids), self.n_vocab), np.float32)
-        for start, part in self._rows.parts(ids):
-            out[start : start + len(part)] = part
-        return out
+        return self._rows.whole(self._fitting(tokens), self.n_vocab)
 
     def logits_in_parts(self, tokens: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The rows of `logits` in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
@@ -645,7 +626,7 @@ class Model(Closing):
 
     def check_ready(self) -> None:
         """Raises `ModelClosed`, `FileChanged`, and `UsageError` for a model that was loaded to embed."""
-        self._check_open()
+        self._guard.check_open()
         self._check_generates()
 
     def _check_generates(self) -> None:
@@ -656,25 +637,6 @@ class Model(Closing):
             only = f"architecture {self.architecture!r} generates none"
             advice = only if self.engine.whole_sequences else "load it with embeddings=False to generate"
             raise UsageError(f"the model is loaded to embed texts; {advice}")
-
-    def _check_open(self) -> None:
-        """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
-        if self._own._closed:
-            raise ModelClosed("the model is closed; load it again")
-        self._looked = time.perf_counter()
-        self.file.check_unchanged()
-
-    def _check_running(self) -> None:
-        """Before a step, with the lock held.
-
-        Raises `ModelClosed`, and `FileChanged`, which is looked for no more often than every 10 ms: steps may read from
-        the mapped file, where a page that was cut off ends the process.
-        """
-        if self._closed:
-            raise ModelClosed("the model was closed while it generated; load it again")
-        if (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
-            self._looked = now
-            self.file.check_unwritten()
 
     def with_adapter(self, adapters: Adapters, scale: float = 1.0) -> Model:
         """The same model for texts with other adapters: its `generate`, `chat`, `logits` and so on have them. Closing
@@ -693,7 +655,6 @@ class Model(Closing):
         wanted = chosen(adapters, scale)
         with self._lock, self.client.core.adapted(wanted):
             made = copy(self)
-        made._origin = self._own
         for name in ("input_processor", "_rows"):
             own = copy(getattr(self, name))
             own.adapters = lambda: wanted
@@ -780,8 +741,7 @@ class Model(Closing):
         """
         from zinc_rt.engine import prompt_cache_file
 
-        self._check_open()
-        self._check_generates()
+        self.check_ready()
         self._check_plain("load_state")
         saved = prompt_cache_file.read(Path(path_text("path", path)))
         ids = prompt_cache_file.checked_tokens(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)

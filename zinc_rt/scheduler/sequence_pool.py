@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine.batch import EngineError
-from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.engine.kv_cache import KVCacheManager, common
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 
@@ -148,11 +148,3 @@ class SequencePool:
         if not self._cache.truncate(seq_id, n_tokens):
             del self._kept[seq_id]
             self._cache.close_sequence(seq_id)
-
-
-def common(old: Sequence[int], new: Sequence[int]) -> int:
-    """How many tokens both begin with, the last one of `new` aside."""
-    most = min(len(old), len(new) - 1)
-    if old[:most] == new[:most]:
-        return most
-    return next(i for i in range(most) if old[i] != new[i])

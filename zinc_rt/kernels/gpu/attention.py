@@ -20,6 +20,7 @@ from zinc_rt.kernels.gpu.arrival import is_last
 from zinc_rt.kernels.gpu.kv_quant import (
     FEW,
     MANY,
+    add_values,
     next_portion,
     page_of,
     portion,
@@ -27,12 +28,12 @@ from zinc_rt.kernels.gpu.kv_quant import (
     weigh_quantized,
 )
 from zinc_rt.kernels.gpu.quantize import quantize_four
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.gpu.waves import wave_max
 from zinc_rt.kernels.maths import INFINITY, exp, sigmoid, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
-    cast,
     concat,
     first_lane,
     fma,
@@ -100,12 +101,6 @@ class GpuAttentionArgs:
 
 
 @inline
-def unchanged(p: ptr[i32]):
-    """What no kernel writes meanwhile, so that uniform loads are scalar ones."""
-    return cast(p, ptr[u32, Space.CONSTANT])
-
-
-@inline
 def range_of(a, row: u32, WINDOW: bool, REACH: bool, CHUNK: bool):
     """How many positions lie up to the last one that a row sees, and the first one that it sees.
 
@@ -130,7 +125,7 @@ def range_of(a, row: u32, WINDOW: bool, REACH: bool, CHUNK: bool):
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
     """Goes on with the chains scores[g] over DIM elements of a key and of query head g."""
     CHUNK = max(c for c in range(8, WIDEST + 1, 8) if DIM % c == 0 and (c == 8 or c * G <= MANY * WIDEST))
-    queries = cast(q, ptr[f32, Space.CONSTANT])
+    queries = unchanged(q, f32)
     for start in range(u32(0), DIM, CHUNK):
         keys = tuple(load(k + start, i, lanes=8, align=16) for i in range(0, CHUNK, 8))
         # All of these are asked for before the first of them is needed.
@@ -164,20 +159,6 @@ def all_quantized_scores(a, page, token: u32, kv_head: u32, head: u64, scores, G
 def values_of(v: ptr[f16], stride: u32, n: int):
     """Two elements of n positions' values; v: the first position's."""
     return tuple(load(v + i * stride, lanes=2, align=4) for i in range(n))
-
-
-@inline
-def add_values(values, weights, sums, n: int, HEADS: int):
-    """sums[h] = its chain over n more positions, for two elements."""
-    pairs = tuple(f32(values[i]) for i in range(n))
-    STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
-    for first in unroll(0, HEADS, STEP):
-        next_portion(first)
-        for i in unroll(n):
-            for h in unroll(first, min(first + STEP, HEADS)):
-                e = weights[h][i]
-                for k in unroll(2):
-                    sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
 
 
 @kernel(workgroup=256)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.gpu.attention import clamped, greatest, scores_of, unchanged
+from zinc_rt.kernels.gpu.attention import clamped, greatest, scores_of
 from zinc_rt.kernels.gpu.recurrent import CHANNELS, first_row
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.gpu.waves import wave_max
 from zinc_rt.kernels.maths import INFINITY, exp, gather_step
 from zinc_rt.lang.kernel import inline, kernel

@@ -16,10 +16,10 @@ from zinc_rt.kernels.gpu.dequant_dot import (
 )
 from zinc_rt.kernels.gpu.experts import FLOATS, line_bytes
 from zinc_rt.kernels.gpu.matvec import add_all_chains, add_all_groups, add_chains, wave_row
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    cast,
     fma,
     lane_id,
     regs,
@@ -105,7 +105,7 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
     GROUPS = (N_IN + GROUP - 1) // GROUP
     TURNS = (K + PARTS - 1) // PARTS
     ids = a.ids + u64(at) * K
-    weights = cast(a.weights, ptr[f32, Space.CONSTANT]) + u64(at) * K
+    weights = unchanged(a.weights, f32) + u64(at) * K
     size = line_bytes(u32(N_IN), FMT)
     lane = lane_id() & (LANES - 1)
     live = lane < GROUPS
@@ -167,15 +167,15 @@ def chosen_place(turn: int, K: int, PARTS: int, LANES: int):
 def chosen(ids: ptr[i32], place: u32, PARTS: int):
     """The expert at a place, known to be the same in all lanes where it is."""
     if PARTS == 1:
-        return cast(ids, ptr[u32, Space.CONSTANT])[place]
+        return unchanged(ids)[place]
     return u32(ids[place])
 
 
 @inline
 def long_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool):
     """As `short_products` for rows of more groups: one expert after the other."""
-    ids = cast(a.ids, ptr[u32, Space.CONSTANT]) + u64(at) * K
-    weights = cast(a.weights, ptr[f32, Space.CONSTANT]) + u64(at) * K
+    ids = unchanged(a.ids) + u64(at) * K
+    weights = unchanged(a.weights, f32) + u64(at) * K
     size = line_bytes(u32(N_IN), FMT)
     acc: f32 = 0.0
     for j in range(u32(0), u32(K)):
@@ -215,7 +215,7 @@ def element_of_experts(
         line = a.shared_w + u64(row) * u64(line_bytes(u32(N_SHARED), SHARED))
         own = row_total(a.shared_q, a.shared_d, a.shared_s, a.shared_x, line, u64(at), N_SHARED, SHARED)
         if GATED:
-            own = sigmoid(cast(a.gate_logit, ptr[f32, Space.CONSTANT])[at]) * own
+            own = sigmoid(unchanged(a.gate_logit, f32)[at]) * own
         total = total + own
     if lane_id() == 0:
         a.y[u64(at) * u64(a.n_out) + u64(row)] = total

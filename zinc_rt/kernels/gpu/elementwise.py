@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import clamp, gated, sigmoid, tanh
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
-from zinc_rt.lang.types import Space, f32, ptr, u32, u64
+from zinc_rt.lang.ops import load, splat, static_assert, store, workgroup_id, workitem_id
+from zinc_rt.lang.types import f32, ptr, u32, u64
 
 
 @inline
@@ -96,7 +97,7 @@ def position_scale(x: ptr[f32], positions: ptr[u32], factors: ptr[f32], y: ptr[f
     """y[row] = x[row] * factors[positions[row]], rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     row = workgroup_id(1)
-    number = cast(factors, ptr[f32, Space.CONSTANT])[cast(positions, ptr[u32, Space.CONSTANT])[row]]
+    number = unchanged(factors, f32)[unchanged(positions)[row]]
     if i < n:
         at = u64(row) * u64(n) + u64(i)
         y[at] = x[at] * number

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.gpu.fragments import WORDS, one_pair, pair_place
 from zinc_rt.kernels.gpu.reduction_order import lane_of, settled
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -24,7 +25,7 @@ from zinc_rt.lang.ops import (
     workgroup_id,
     workitem_id,
 )
-from zinc_rt.lang.types import Space, f32, i8, i32, ptr, u8, u32, u64
+from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 64
@@ -120,7 +121,7 @@ def slabs_length(n_groups: u32):
 @inline
 def tile_at(tiles: ptr[u32], number: u32):
     """A tile's expert, first slot and how many slots it has."""
-    own = cast(tiles, ptr[u32, Space.CONSTANT]) + number * TILE_WORDS
+    own = unchanged(tiles) + number * TILE_WORDS
     return own[0], own[1], own[2]
 
 
@@ -174,8 +175,8 @@ def sum_experts(x: ptr[f32], places: ptr[u32], weights: ptr[f32], y: ptr[f32], n
     ceil(n / 256) workgroups in x, rows in y.
     """
     at, row = workgroup_id(0) * LANES + workitem_id(), workgroup_id(1)
-    own = cast(places, ptr[u32, Space.CONSTANT]) + row * K
-    factors = cast(weights, ptr[f32, Space.CONSTANT]) + row * K
+    own = unchanged(places) + row * K
+    factors = unchanged(weights, f32) + row * K
     if at < n:
         total: f32 = 0.0
         for start in unroll(0, K, 8):

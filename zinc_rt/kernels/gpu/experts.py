@@ -11,12 +11,12 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.gpu.dequant_dot_wide import takes_whole_groups
 from zinc_rt.kernels.gpu.matvec import add_all_chains, add_all_groups, clamped, place_of, sharing, wave_sums
 from zinc_rt.kernels.gpu.quantize import quantize_four
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.gpu.shared_rows import SHARED_FROM, add_shared_chains, room_for_rows
 from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
-    cast,
     concat,
     first_lane,
     lane_id,
@@ -238,7 +238,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
     at = workgroup_id(2) * 4 + first_lane(workitem_id() >> 5)
     if at < a.n_out:
         n = a.n_in
-        place = u64(cast(a.ids, ptr[u32, Space.CONSTANT])[pair]) * u64(a.n_out) + u64(at)
+        place = u64(unchanged(a.ids)[pair]) * u64(a.n_out) + u64(at)
         line = a.w + place * u64(line_bytes(n, FMT))
         sums = regs(f32, 1)
         if FMT in FLOATS:
@@ -258,7 +258,7 @@ def gated_experts(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACK
     """Of each row's chosen experts; workgroups: rows in x, k in y, ceil(n_ff / 32) in z."""
     row, j = workgroup_id(0), workgroup_id(1)
     pair = row * a.k + j
-    expert = cast(a.ids, ptr[u32, Space.CONSTANT])[pair]
+    expert = unchanged(a.ids)[pair]
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.gpu.attention import scores_of, unchanged
+from zinc_rt.kernels.gpu.attention import scores_of
 from zinc_rt.kernels.gpu.router import sortable
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,

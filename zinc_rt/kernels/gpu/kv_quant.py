@@ -7,6 +7,7 @@ f16[16, n_kv, WIDTH / 32].
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.dot import dot
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
@@ -23,7 +24,7 @@ from zinc_rt.lang.ops import (
     unroll,
     wave_shuffle_xor,
 )
-from zinc_rt.lang.types import Space, f16, f32, i8, i32, ptr, u8, u32, u64
+from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, PAGE_SHIFT, PAGE_TOKENS, QUANT_MAX
 
 MOST_HEADS = 32
@@ -96,8 +97,8 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
     """
     keys = cast(page + at, ptr[u32])
     key_scales = scales_of(page, width) + (at >> GROUP_SHIFT)
-    queries = cast(q, ptr[u32, Space.CONSTANT])
-    query_scales = cast(d, ptr[f32, Space.CONSTANT])
+    queries = unchanged(q)
+    query_scales = unchanged(d, f32)
     GROUPS = N // GROUP
     EACH = max(n for n in (1, 2, 3, 4) if GROUPS % n == 0 and (n == 1 or n * G <= MOST_HEADS))
     for first in range(u32(0), GROUPS, EACH):
@@ -120,11 +121,9 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
 
 
 @inline
-def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, HEADS: int):
-    """sums[h] = its chain over n more positions, for two elements; v, scales: those of the first position."""
-    pairs = tuple(load(v + i * stride, lanes=2, align=2) for i in range(n))
-    factors = tuple(scales[(stride >> GROUP_SHIFT) * i] for i in range(n))
-    values = tuple(f32(pairs[i]) * splat(f32(factors[i]), 2) for i in range(n))
+def add_values(values, weights, sums, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements."""
+    pairs = tuple(f32(values[i]) for i in range(n))
     STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
     for first in unroll(0, HEADS, STEP):
         next_portion(first)
@@ -132,7 +131,16 @@ def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, H
             for h in unroll(first, min(first + STEP, HEADS)):
                 e = weights[h][i]
                 for k in unroll(2):
-                    sums[2 * h + k] = fma(e, values[i][k], sums[2 * h + k])
+                    sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
+
+
+@inline
+def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements; v, scales: those of the first position."""
+    pairs = tuple(load(v + i * stride, lanes=2, align=2) for i in range(n))
+    factors = tuple(scales[(stride >> GROUP_SHIFT) * i] for i in range(n))
+    values = tuple(f32(pairs[i]) * splat(f32(factors[i]), 2) for i in range(n))
+    add_values(values, weights, sums, n, HEADS)
 
 
 @inline

@@ -7,7 +7,8 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.gpu.epilogue import WAVES
 from zinc_rt.kernels.gpu.matvec import add_all_chains, add_all_groups, lines_of
-from zinc_rt.kernels.gpu.recurrent import GpuConvArgs, convolved, unchanged
+from zinc_rt.kernels.gpu.recurrent import GpuConvArgs, convolved
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     first_lane,

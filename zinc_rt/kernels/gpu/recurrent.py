@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from zinc_rt.kernels.gpu.heads import head_scale, sum_of_squares
 from zinc_rt.kernels.gpu.quantize import quantize_one
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import exp, sigmoid, silu, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
-    cast,
     first_lane,
     fma,
     lane_id,
@@ -58,12 +58,6 @@ class GpuConvArgs:
     n_rows: u32
     n_channels: u32
     by_row: u32
-
-
-@inline
-def unchanged(p: ptr[i32]):
-    """What no kernel writes meanwhile, so that uniform loads are scalar ones."""
-    return cast(p, ptr[u32, Space.CONSTANT])
 
 
 @inline
@@ -243,10 +237,10 @@ def local_step(column, q, k, v, g, b, DIM: int, DECAY: str):
 def rates(a, decays, row: u32, head: u32, DIM: int, LANES: int, DECAY: str):
     """How much of the state stays, and how strongly the row writes. decays: LDS for those of channels."""
     at = u64(row) * u64(a.n_v) + u64(head)
-    factor = cast(a.decay, ptr[f32, Space.CONSTANT])[head]
-    strength = sigmoid(cast(a.beta, ptr[f32, Space.CONSTANT])[at])
+    factor = unchanged(a.decay, f32)[head]
+    strength = sigmoid(unchanged(a.beta, f32)[at])
     if DECAY == "head":
-        x = cast(a.alpha, ptr[f32, Space.CONSTANT])[at] + cast(a.dt_bias, ptr[f32, Space.CONSTANT])[head]
+        x = unchanged(a.alpha, f32)[at] + unchanged(a.dt_bias, f32)[head]
         return exp(factor * softplus(x)), strength
     for start in unroll(0, DIM, LANES):
         i = workitem_id() + start

@@ -6,9 +6,10 @@ Sums have an order (docs/how/sampling.md), so one lane adds them; everything els
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.sampling import GpuSampleArgs, final_weight, keys_of, params_of, row_scores
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING, below_top, exp, key_score, uniform
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, cast, minimum, select, shared, target_has, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, minimum, select, shared, target_has, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f64, i32, ptr, u32, u64
 from zinc_rt.numerics import SUM_BLOCK
 
@@ -161,7 +162,7 @@ def draw_listed(a, row, sums, live: u32, whole):
     me = workitem_id()
     first = u64(workgroup_id(0)) * u64(a.k)
     keys = keys_of(a) + first
-    ids = cast(a.ids, ptr[u32, Space.CONSTANT]) + first
+    ids = unchanged(a.ids) + first
     top = key_score(keys[0])
     count: u32 = live
     unknown: u32 = 0
@@ -249,7 +250,7 @@ def sample_draw(a: ptr[GpuSampleArgs, Space.CONSTANT]):
     if keys_of(a)[first] <= KEY_OF_NOTHING:
         answer(a, NO_TOKEN, DEGENERATE)
     elif row.temperature == 0.0:
-        answer(a, i32(cast(a.ids, ptr[u32, Space.CONSTANT])[first]), CHOSEN)
+        answer(a, i32(unchanged(a.ids)[first]), CHOSEN)
     elif whole & (row.top_k != a.n):
         answer(a, NO_TOKEN, UNFINISHED)
     elif whole & (row.top_p >= 1.0):

@@ -7,12 +7,12 @@ A workgroup belongs to a sequence, as in `recurrent`. A wave has 32 elements of 
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.norm import sum_of_lanes
-from zinc_rt.kernels.gpu.recurrent import first_row, unchanged
+from zinc_rt.kernels.gpu.recurrent import first_row
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import exp, silu, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
-    cast,
     first_lane,
     fma,
     lane_id,
@@ -62,19 +62,13 @@ class GpuScanArgs:
 
 
 @inline
-def uniform(p: ptr[f32]):
-    """What all lanes read alike and this kernel does not write, so that loads are scalar ones."""
-    return cast(p, ptr[f32, Space.CONSTANT])
-
-
-@inline
 def step_size(a, row: u32, head: u32, value: u32, DIM: int, CHANNELS: bool):
     """dt of a row's element, and how much of the state stays where that is one number for a head."""
     if CHANNELS:
         dt = softplus(a.dt[u64(row) * DIM + u64(value)])
         return dt, dt
-    here = softplus(uniform(a.dt)[u64(row) * u64(a.n_heads) + u64(head)] + uniform(a.dt_bias)[head])
-    return here, exp(uniform(a.decay)[head] * here)
+    here = softplus(unchanged(a.dt, f32)[u64(row) * u64(a.n_heads) + u64(head)] + unchanged(a.dt_bias, f32)[head])
+    return here, exp(unchanged(a.decay, f32)[head] * here)
 
 
 @inline
@@ -99,9 +93,9 @@ def written_and_read(a, row: u32, group: u32, start: u32, DIM: int, STATE: int, 
     """What a row writes to the state's elements from `start` on, and what it reads of them."""
     if CHANNELS:
         at = u64(row) * STATE + u64(start)
-        return uniform(a.b) + at, uniform(a.c) + at
+        return unchanged(a.b, f32) + at, unchanged(a.c, f32) + at
     inner = a.n_heads * DIM
-    writes = uniform(a.x) + (u64(row) * u64(a.width) + u64(inner + group * STATE + start))
+    writes = unchanged(a.x, f32) + (u64(row) * u64(a.width) + u64(inner + group * STATE + start))
     return writes, writes + a.n_heads // a.share * STATE
 
 
@@ -143,7 +137,7 @@ def scan(a: ptr[GpuScanArgs, Space.CONSTANT], DIM: int, STATE: int, CHANNELS: bo
         state: ptr[f32] = a.state + (
             (u64(slot) * u64(a.n_heads) + u64(head)) * (STATE * DIM) + u64(start * DIM + inside)
         )
-        skip = a.decay[STATE * DIM + inside] if CHANNELS else uniform(a.d)[head]
+        skip = a.decay[STATE * DIM + inside] if CHANNELS else unchanged(a.d, f32)[head]
         held = regs(f32, HELD)
         if positions[first] != 0:
             for i in unroll(HELD):

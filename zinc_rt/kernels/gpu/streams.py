@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.norm import sum_of_lanes
-from zinc_rt.kernels.gpu.recurrent import first_row, unchanged
+from zinc_rt.kernels.gpu.recurrent import first_row
+from zinc_rt.kernels.gpu.scalar_loads import unchanged
 from zinc_rt.kernels.maths import exp, sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import absolute, fma, maximum, regs, select, shared, sqrt, unroll, workgroup_id, workitem_id
