@@ -45,14 +45,14 @@ def sums_are_right(library: Library, threads: int) -> bool:
 
 
 class ProductTrial:
-    """A matrix and rows of known numbers, for products of one format on one thread.
+    """A matrix and rows of known numbers, for products of one format.
 
     rows: as many as there are; products take the first so many of them.
     """
 
-    def __init__(self, library: Library, kind: GGMLType, n_out: int, n_in: int, rows: int) -> None:
+    def __init__(self, library: Library, kind: GGMLType, n_out: int, n_in: int, rows: int, *, threads: int = 1) -> None:
         self.library, self.kind, self.n_out, self.n_in = library, kind, n_out, n_in
-        self.runner = Runner(library, 1)
+        self.runner = Runner(library, threads)
         rng = np.random.default_rng(0)
         groups = layout.n_groups(n_in)
         self._w = huge_bytes(layout.matrix_bytes(kind, n_out, n_in))
@@ -105,7 +105,9 @@ class ProductTrial:
             UnitsPer.ONCE,
             phase=0,
         )
-        program = CpuProgram.build([op], record(structs.StepRecord, {"n_rows": rows}), self.library, 1)
+        program = CpuProgram.build(
+            [op], record(structs.StepRecord, {"n_rows": rows}), self.library, self.runner.threads
+        )
         program.keep.append(parts)  # a record keeps addresses alone
         return program, y
 
