@@ -166,11 +166,11 @@ def test_a_machine_for_which_there_is_no_level(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_flags_are_the_first_processors(tmp_path: Path, text: str, flags: set[str]) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert module._flags(tmp_path / "cpuinfo") == flags
+    assert module.host_flags(tmp_path / "cpuinfo") == flags
 
 
 def test_without_proc_there_are_no_flags(tmp_path: Path) -> None:
-    assert module._flags(tmp_path / "missing") == frozenset()
+    assert module.host_flags(tmp_path / "missing") == frozenset()
 
 
 def test_the_page_about_levels_names_files_that_exist() -> None:

@@ -18,6 +18,7 @@ _ARM: Final = "aarch64-unknown-linux-gnu"
 _AMD: Final = "amdgcn--"  # the bare triple: user data starts at s0, no runtime's conventions on top
 _SPIR: Final = "spirv64v1.4-unknown-unknown"
 
+_CPUINFO: Final = Path("/proc/cpuinfo")
 # The kernel grants the tile registers' state on request: arch/x86/include/uapi/asm/prctl.h, xstate component 18.
 _SYS_ARCH_PRCTL: Final = 158
 _ARCH_REQ_XCOMP_PERM: Final = 0x1023
@@ -190,14 +191,14 @@ def _missing(target: Target) -> list[str]:
     return lacking
 
 
-def host_flags() -> frozenset[str]:
-    """The processor's flags as /proc/cpuinfo names them; the kernel drops those that it does not enable."""
-    about = host_processor()
+def host_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
+    """The processor's flags as the system names them; the kernel drops those that it does not enable."""
+    about = host_processor(cpuinfo)
     return frozenset((about.get("flags") or about.get("Features") or "").split())
 
 
 @cache
-def host_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
+def host_processor(cpuinfo: Path = _CPUINFO) -> Mapping[str, str]:
     """What the system says of the first processor, by the system's names; empty where it says nothing."""
     about = {}
     try:
