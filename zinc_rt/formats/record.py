@@ -135,10 +135,6 @@ class Grid:
         return GROUP // self.width // 4
 
 
-FIVE_BITS_BIAS: Final = 16
-"""What makes integers of five bits unsigned."""
-
-
 @dataclass(frozen=True)
 class Format:
     """One format. Places are bytes from the block's beginning.
@@ -240,12 +236,14 @@ class Format:
     @property
     def wide(self) -> bool:
         """Whether an integer needs a whole byte, also when it is made unsigned."""
-        return self.kind in (CodeLayout.BYTES, CodeLayout.GRID) or bool(self.codebook and not self._narrow)
+        if self.looked_up:
+            return self.integers[0] < _NARROW[0] or self.integers[1] > _NARROW[1]
+        return self.kind == CodeLayout.BYTES
 
     @property
-    def five_bits(self) -> bool:
-        """Whether an integer that needs a byte by `wide` would fit five bits: from -16 to 15."""
-        return self.wide and self.integers[0] >= -FIVE_BITS_BIAS and self.integers[1] < FIVE_BITS_BIAS
+    def looked_up(self) -> bool:
+        """Whether bits stand for integers by a table."""
+        return bool(self.codebook) or self.kind == CodeLayout.GRID
 
     @property
     def bias(self) -> int:
@@ -254,16 +252,12 @@ class Format:
             return 128 + self.offset
         if self.eighths:  # the sums that eighths are multiplied with take it away
             return 0
-        return -_NARROW[0] if self.codebook else self.offset
+        return -_NARROW[0] if self.looked_up else self.offset
 
     @property
     def eighths(self) -> bool:
         """Whether a weight is a whole number and an eighth more or less: the CPU multiplies sums with the eighths."""
         return self.kind == CodeLayout.SHIFTED_GRID
-
-    @property
-    def _narrow(self) -> bool:
-        return _NARROW[0] <= min(self.codebook) and max(self.codebook) <= _NARROW[1]
 
     @property
     def integers(self) -> tuple[int, int]:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
 from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
-from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
+from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu.structs import BIASES, EIGHTHS, HALF_SUMS, N_SUMS, PLAIN_SUM
@@ -97,7 +97,7 @@ def _tile_format(f: Format) -> TileFormat:
 
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
-    offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
+    offsets = {f.bias, f.offset} if f.wide else {f.bias}
     if f.eighths:
         return tuple(range(EIGHTHS, N_SUMS))
     if f.scaled_halves:

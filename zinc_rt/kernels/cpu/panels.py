@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
-from zinc_rt.formats.record import FIVE_BITS_BIAS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import EIGHTH_WORDS
 from zinc_rt.kernels.cpu.tiles import Ahead, ask_for, four_columns, lane_of
@@ -70,24 +69,16 @@ def in_panels(FMT: str):
 
 
 @inline
-def in_sizes(FMT: str):
-    """Whether signs are taken apart: integers would be too large for bytes whose products fit 16 bits."""
-    return integers_of(FMT).wide and not integers_of(FMT).five_bits
-
-
-@inline
 def panel_bias(FMT: str):
     """What is added to integers, or to sizes."""
     F = integers_of(FMT)
-    if F.five_bits:
-        return FIVE_BITS_BIAS
     return F.offset if F.wide else F.bias
 
 
 @inline
 def group_bytes(FMT: str):
     """Bytes of an unpacked group."""
-    return EIGHT_LINES * (2 if in_sizes(FMT) else 1)
+    return EIGHT_LINES * (2 if integers_of(FMT).wide else 1)
 
 
 @inline
@@ -104,10 +95,7 @@ def unpack(w, codes, FMT: str, W: int):
         for at in unroll(0, LINE_BYTES, N):
             if integers_of(FMT).wide:
                 x = line(w, i, at, FMT, N, True, False)
-                if in_sizes(FMT):
-                    pair = (bitcast(absolute(x), vec[u8, N]), x)
-                else:
-                    pair = (bitcast(x + panel_bias(FMT), vec[u8, N]),)
+                pair = (bitcast(absolute(x), vec[u8, N]), x)
             else:
                 pair = (line(w, i, at, FMT, N, False, False),)
             store(codes, pair[0], i * LINE_BYTES + at, align=N)
@@ -127,7 +115,7 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    if in_sizes(FMT):
+                    if integers_of(FMT).wide:
                         signs = load(cast(codes, ptr[i8]), EIGHT_LINES + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
                         words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, signs))
                     else:

@@ -78,17 +78,17 @@ def raw_shift(FMT: str):
     0: the format has no such lines.
     """
     F = integers_of(FMT)
-    if F.high_bits != 0 or F.codebook != ():
+    if F.high_bits != 0 or F.looked_up or (F.scaled_halves and not F.eighths):
         return 0
     if F.kind in CODED_KINDS:
         return 4 if target_has("vnni") or target_has("avxvnni") else 0
     if F.kind == CodeLayout.SIGN_BITS:
         return -1
     static_assert(
-        F.kind in PAIR_KINDS or F.kind in (CodeLayout.BYTES, CodeLayout.GRID),
+        F.kind in PAIR_KINDS or F.kind == CodeLayout.BYTES,
         f"format {FMT}: raw_shift does not know integers of kind {F.kind!s}",
     )
-    return 2 if F.kind in PAIR_KINDS and (integers_of(FMT).eighths or not F.scaled_halves) else 0
+    return 2 if F.kind in PAIR_KINDS else 0
 
 
 @inline
