@@ -144,7 +144,18 @@ async def _reused(server: Real) -> None:
 
 
 def test_a_storm_on_few_pages() -> None:
-    same(FEW, _preempted, n_slots=8, kv_tokens=36)
+    """Texts lose their pages to others. A busy machine may read requests so late that none does: then once more."""
+
+    async def go() -> None:
+        async with real(n_slots=8, kv_tokens=36) as server:
+            for _ in range(5):
+                compare(await server.storm(asks(FEW)), alone(FEW))
+                await server.settled()
+                if await server.metric("zinc_preemptions_total") > 0:
+                    return
+        pytest.fail("no text lost its pages in five storms")
+
+    asyncio.run(go())
 
 
 def test_a_warm_cache() -> None:
