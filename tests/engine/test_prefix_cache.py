@@ -225,14 +225,16 @@ def test_on_an_emulated_gpu(name: str, paths: dict[str, Path], alone: dict[tuple
         ) as engine,
     ):
         assert engine.cache.stats().pages == 3
+        # A prompt's last tokens have no copy of the state.
+        n, evictions = (34, 7) if engine.cache.keeps_recurrent_state else (19, 4)
         for which, text, found in ((0, ONE, 0), (1, TWO, 16), (2, OTHER, 0), (0, ONE, 0)):
-            slot = engine.open_sequence(text[:19])
-            start, got = finish(engine, slot, text[:19], 16)
+            slot = engine.open_sequence(text[:n])
+            start, got = finish(engine, slot, text[:n], 16)
             assert start == found
-            np.testing.assert_array_equal(got, alone[name, which][start:19])
+            np.testing.assert_array_equal(got, alone[name, which][start:n])
             engine.close_sequence(slot)
             if which == 2:  # one page is left of three: a long text takes those of the first
                 slot = engine.open_sequence()
                 finish(engine, slot, OTHER[50:98], 16)
                 engine.close_sequence(slot)
-        assert engine.cache.stats().evictions == 4
+        assert engine.cache.stats().evictions == evictions
