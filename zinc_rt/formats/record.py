@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
 from zinc_rt.formats import grids
@@ -70,7 +69,7 @@ _NARROW: Final = (-16, 47)
 class Grid:
     """Indices of a table of vectors. Places are bytes from the block's beginning.
 
-    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4. peak: the largest number in it.
+    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4.
     step: bytes from the indices of a group to the next group's, which begin at `Format.q`.
     signs, sign_place, sign_step: how signs lie, where they begin, bytes from one group to the next.
     high: where a byte for each group, or 16 bits in a shifted grid, have the bits above the low eight of its indices:
@@ -79,7 +78,6 @@ class Grid:
 
     table: str
     width: int
-    peak: int
     step: int
     signs: str
     sign_place: int = 0
@@ -103,16 +101,16 @@ class Grid:
         return grids.words(self.table)
 
     @property
-    def vectors(self) -> tuple[int, ...]:
-        """The same where vectors have two words: both as one number."""
-        return tuple(low | high << 32 for low, high in zip(self.words[::2], self.words[1::2], strict=True))
-
-    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The numbers in the table, in rising order."""
-        return tuple(sorted({word >> 8 * i & 255 for word in self.words for i in range(4)}))
+        return grids.PACKED[self.table].values
 
-    @cached_property
+    @property
+    def peak(self) -> int:
+        """The largest of them."""
+        return self.sizes[-1]
+
+    @property
     def size_shift(self) -> int:
         """How far right a size is shifted to become its place in `sizes`. Raises StopIteration where none will do."""
         return next(s for s in range(8) if [size >> s for size in self.sizes] == [*range(len(self.sizes))])

@@ -50,7 +50,7 @@ _RECORDS: Final = (
         Scale.ODD_WORD,
         2,
         unit=0.125,
-        grid=Grid("IQ2_XXS", 8, 43, 8, Signs.WORDS, 6, 8),
+        grid=Grid("IQ2_XXS", 8, 8, Signs.WORDS, 6, 8),
     ),
     Format(
         "IQ2_XS",
@@ -61,7 +61,7 @@ _RECORDS: Final = (
         2,
         scales=66,
         unit=0.125,
-        grid=Grid("IQ2_XS", 8, 43, 8, Signs.IN_INDEX),
+        grid=Grid("IQ2_XS", 8, 8, Signs.IN_INDEX),
     ),
     Format(
         "IQ2_S",
@@ -72,7 +72,7 @@ _RECORDS: Final = (
         2,
         scales=74,
         unit=0.125,
-        grid=Grid("IQ2_S", 8, 43, 4, Signs.BYTES, 34, 4, 66, 2),
+        grid=Grid("IQ2_S", 8, 4, Signs.BYTES, 34, 4, 66, 2),
     ),
     Format(
         "IQ3_XXS",
@@ -82,7 +82,7 @@ _RECORDS: Final = (
         Scale.ODD_WORD,
         2,
         unit=0.25,
-        grid=Grid("IQ3_XXS", 4, 62, 8, Signs.WORDS, 66, 4),
+        grid=Grid("IQ3_XXS", 4, 8, Signs.WORDS, 66, 4),
     ),
     Format(
         "IQ3_S",
@@ -92,7 +92,7 @@ _RECORDS: Final = (
         Scale.ODD_NIBBLES,
         2,
         scales=106,
-        grid=Grid("IQ3_S", 4, 15, 8, Signs.BYTES, 74, 4, 66, 1),
+        grid=Grid("IQ3_S", 4, 8, Signs.BYTES, 74, 4, 66, 1),
     ),
     Format("Q2_0", 64, 18, CodeLayout.FOURS, Scale.BLOCK, q=2, offset=1),
     Format("TQ2_0", 256, 66, CodeLayout.QUARTERS, Scale.BLOCK, q=0, d=64, offset=1, written=2),
@@ -108,7 +108,7 @@ _RECORDS: Final = (
         offset=9,
         scales=48,
         unit=0.125,
-        grid=Grid("IQ1_S", 8, 2, 4, Signs.SHIFT_OF_EIGHTS, high=32, high_bits=3),
+        grid=Grid("IQ1_S", 8, 4, Signs.SHIFT_OF_EIGHTS, high=32, high_bits=3),
     ),
     Format(
         "IQ1_S",
@@ -119,7 +119,7 @@ _RECORDS: Final = (
         2,
         offset=9,
         unit=0.125,
-        grid=Grid("IQ1_S", 8, 2, 4, Signs.SHIFT_OF_GROUP, high=34, high_bits=3),
+        grid=Grid("IQ1_S", 8, 4, Signs.SHIFT_OF_GROUP, high=34, high_bits=3),
     ),
 )
 
