@@ -61,8 +61,8 @@ _LOW_BITS: Final[dict[str, int]] = {
 }
 _LARGEST_CODE: Final[dict[str, int]] = {CodeLayout.SIGN_BITS: 2, CodeLayout.TRITS: 2, CodeLayout.SHIFTED_GRID: 18}
 """The largest stored integer, where that is not the largest number of so many bits."""
-_NARROW: Final = (-16, 47)
-"""Integers that six bits hold once 16 is added."""
+_NARROW: Final = ((-16, 47), (-64, 63))
+"""Integers that six bits hold once 16 is added, and seven once 64 is."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Format:
     def wide(self) -> bool:
         """Whether an integer needs a whole byte, also when it is made unsigned."""
         if self.looked_up:
-            return self.integers[0] < _NARROW[0] or self.integers[1] > _NARROW[1]
+            return self._bits is None
         return self.kind == CodeLayout.BYTES
 
     @property
@@ -250,7 +250,13 @@ class Format:
             return 128 + self.offset
         if self.eighths:  # the sums that eighths are multiplied with take it away
             return 0
-        return -_NARROW[0] if self.looked_up else self.offset
+        return self.offset if self._bits is None else -self._bits[0]
+
+    @property
+    def _bits(self) -> tuple[int, int] | None:
+        """Those of `_NARROW` that integers which are looked up keep to."""
+        least, most = self.integers
+        return next((n for n in _NARROW if self.looked_up and n[0] <= least and most <= n[1]), None)
 
     @property
     def eighths(self) -> bool:

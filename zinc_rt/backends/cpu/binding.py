@@ -138,11 +138,7 @@ class _Temporaries:
             self.packs[key] = record(
                 structs.Pack,
                 {
-                    "q": 0 if p.q is None else at + p.q,
-                    "f": 0 if p.f is None else at + p.f,
-                    "tables": 0 if p.tables is None else at + p.tables,
-                    "d": at + p.d,
-                    "s": at + p.s,
+                    **{part: at + offset for part, offset in p.parts.items()},
                     "s_stride": p.rows * groups,
                     "visit": visits[groups],
                     "n": p.n,

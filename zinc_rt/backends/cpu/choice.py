@@ -17,6 +17,7 @@ from zinc_rt.kernels.cpu import (
     experts,
     grouped,
     heads,
+    layout,
     matmul,
     matmul_float,
     packs,
@@ -25,6 +26,7 @@ from zinc_rt.kernels.cpu import (
     routing,
 )
 from zinc_rt.kernels.cpu.attention_split import AttentionShape
+from zinc_rt.kernels.cpu.structs import CROSSED
 from zinc_rt.kernels.cpu.tiles import Ahead
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target, host_processor
@@ -67,7 +69,7 @@ class TargetTuning:
     ahead: Ahead
     tiles: str  # the matrix registers that products may use: none (""), "amx", or "emulated" for tests
     flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
-    tables: bool = False  # whether products of one row look up sums for weights that are signs (see `lookups`)
+    plain_avx2: bool = False  # AVX2 without dot products of four bytes: see `panels` and `lookups`
     ways: tuple[tuple[str, Ways], ...] = ()
 
     @classmethod
@@ -97,9 +99,17 @@ class TargetTuning:
         """How a format's products are computed."""
         return dict(self.ways).get(kind.name, VECTORS)
 
-    def tabled(self, kind: GGMLType) -> bool:
-        """Whether products of one row with this format read tables."""
-        return self.tables and FORMATS[kind.name].kind == CodeLayout.SIGN_BITS
+    def parts(self, kind: GGMLType) -> set[str]:
+        """Which parts of a pack products with this format read, beside scales and sums."""
+        if not FORMATS[kind.name].quantized:
+            return {"f"}
+        words = self.plain_avx2 and FORMATS[kind.name].wide
+        tables = self.plain_avx2 and FORMATS[kind.name].kind == CodeLayout.SIGN_BITS
+        return {"q", *(["words"] if words else []), *(["tables"] if tables else [])}
+
+    def sums(self, kind: GGMLType) -> set[int]:
+        """Which of a pack's sums products with this format read."""
+        return set(layout.tile_format(kind).sums) - (set() if self.plain_avx2 else {CROSSED})
 
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
         """The constants that products of these formats share."""

@@ -6,7 +6,7 @@ The functions that lower operations stand in the folder `lower`, by family.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
 from zinc_rt.errors import BackendError
-from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
@@ -54,48 +53,40 @@ class TempRef:
 
 @dataclass(frozen=True)
 class QuantisedActs:
-    """The parts of a packed buffer, as offsets in one stretch of memory; None for a part that is not there.
+    """A packed buffer: parts of `structs.Pack` by name, as offsets in one stretch of memory of `size` bytes.
 
-    sums: the numbers of the sums that the pack has (see `structs.Pack`).
+    sums: the numbers of the sums that the pack has.
     """
 
     key: Hashable
     n: int
     rows: int
-    q: int | None
-    d: int
-    s: int
-    f: int | None
-    tables: int | None
-    size: int
+    parts: Mapping[str, int]
     sums: frozenset[int]
+    size: int
 
     @classmethod
-    def placed(
-        cls, key: Hashable, n: int, rows: int, *, integers: bool, floats: bool, tables: bool, sums: frozenset[int]
-    ) -> QuantisedActs:
-        """So many rows of n elements. integers, floats: in which forms products read them. tables: whether a single
-        row has some. sums: see the class.
-        """
+    def placed(cls, key: Hashable, n: int, rows: int, wanted: Collection[str], sums: frozenset[int]) -> QuantisedActs:
+        """So many rows of n elements. wanted: the parts beside scales and sums; "tables" are those of a single row."""
         groups = layout.n_groups(n)
+        sizes = {
+            "q": rows * groups * GROUP,
+            "words": rows * groups * 2 * GROUP,
+            "d": rows * groups * 4,
+            "s": rows * groups * 4 * max((number + 1 for number in sums), default=0),
+            "f": rows * groups * 4 * GROUP,
+            "tables": groups * TABLE_BYTES,
+        }
         at, parts = 0, {}
-        for part, size in (
-            ("q", rows * groups * GROUP if integers else 0),
-            ("d", rows * groups * 4 if integers else 0),
-            ("s", rows * groups * 4 * max((number + 1 for number in sums), default=0)),
-            ("f", rows * groups * 128 if floats else 0),
-            ("tables", groups * TABLE_BYTES if tables else 0),
-        ):
-            parts[part] = at if size else None
-            at += -(-size // 64) * 64
-        return cls(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], parts["tables"], at, sums)
+        for part, size in sizes.items():
+            if part in wanted or part in ("d", "s"):
+                parts[part] = at
+                at += -(-size // 64) * 64
+        return cls(key, n, rows, parts, sums, at)
 
     def of_rows(self, rows: int) -> QuantisedActs:
         """The same for another number of rows."""
-        return self.placed(
-            self.key, self.n, rows, integers=self.q is not None, floats=self.f is not None,
-            tables=self.tables is not None, sums=self.sums,
-        )  # fmt: skip
+        return self.placed(self.key, self.n, rows, self.parts, self.sums)
 
 
 @dataclass(frozen=True)
@@ -216,19 +207,13 @@ class CpuLowering(Lowering):
         kinds = [self.matrices[w].kind for p in wanted for w in p.weights]
         rows = self.sizes.n_logits if by_logit else self.sizes.n_rows
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
-        return self.add_pack(key, self.width(buffer), rows, kinds, tables=any(map(self.choice.tabled, kinds)))
+        return self.add_pack(key, self.width(buffer), rows, kinds)
 
-    def add_pack(
-        self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType], *, tables: bool = False
-    ) -> QuantisedActs:
-        """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them. tables: see
-        `QuantisedActs.placed`.
-        """
-        quantized = [FORMATS[kind.name].quantized for kind in kinds]
-        sums = frozenset(number for kind in kinds for number in layout.tile_format(kind).sums)
-        place = QuantisedActs.placed(
-            key, n, rows, integers=any(quantized), floats=not all(quantized), tables=tables, sums=sums
-        )
+    def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType]) -> QuantisedActs:
+        """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them."""
+        wanted = {part for kind in kinds for part in self.choice.parts(kind)}
+        sums = frozenset(number for kind in kinds for number in self.choice.sums(kind))
+        place = QuantisedActs.placed(key, n, rows, wanted, sums)
         self.out.packs[key], self.out.sizes[key] = place, place.size
         return place
 

@@ -66,6 +66,7 @@ class ProductTrial:
             *((first + second) * -bias for bias in structs.BIASES),
             first * -structs.HALF_BIAS,
             second * -structs.HALF_BIAS,
+            -(self._q[..., ::2].astype(np.int32) * self._q[..., 1::2]).sum(axis=-1, dtype=np.int32),
             *rng.integers(-(1 << 31), 1 << 31, (structs.EIGHTH_WORDS, rows, groups), np.int32),
         ]
 
@@ -76,8 +77,10 @@ class ProductTrial:
 
     def program(self, choice: TargetTuning, rows: int) -> tuple[CpuProgram, npt.NDArray[np.float32]]:
         """A product, and y f32[rows, n_out] that it writes."""
+        q = self._q[:rows]
         parts = {
-            "q": _packed(self._q[:rows]),
+            "q": _packed(q),
+            "words": _packed(np.concatenate([q[..., ::2], q[..., 1::2]], axis=-1).astype(np.int16)),
             "d": _packed(self._d[:rows]),
             "s": np.stack([_packed(sums[:rows]) for sums in self._s]),
         }

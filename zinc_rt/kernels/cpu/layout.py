@@ -32,7 +32,7 @@ from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KIN
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu.structs import BIASES, EIGHTHS, HALF_SUMS, N_SUMS, PLAIN_SUM
+from zinc_rt.kernels.cpu.structs import BIASES, CROSSED, EIGHTHS, HALF_SUMS, N_SUMS, PLAIN_SUM
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
@@ -96,14 +96,15 @@ def _tile_format(f: Format) -> TileFormat:
 
 
 def _sums(f: Format) -> tuple[int, ...]:
-    """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
+    """Which of a pack's sums products read; of whole bytes, those of signed, of unsigned and of crossed ones."""
     offsets = {f.bias, f.offset} if f.wide else {f.bias}
+    crossed = (CROSSED,) if f.wide else ()
     if f.eighths:
         return tuple(range(EIGHTHS, N_SUMS))
     if f.scaled_halves:
-        return HALF_SUMS if f.minimum is not None or any(offsets) else ()
+        return (HALF_SUMS if f.minimum is not None or any(offsets) else ()) + crossed
     plain = (PLAIN_SUM,) if f.minimum is not None else ()
-    return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
+    return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES), *crossed
 
 
 def _known() -> dict[str, TileFormat]:

@@ -124,7 +124,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=max(63, F.integers[1] + F.bias))
     else:
         LINES = lines_in_words(FMT, F.bias)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.

@@ -6,6 +6,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
 from zinc_rt.kernels.cpu.structs import (
     BIASES,
+    CROSSED,
     EIGHTH_WORDS,
     EIGHTHS,
     HALF_BIAS,
@@ -20,6 +21,7 @@ from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
+    add_pairs,
     array,
     bitcast,
     cast,
@@ -79,6 +81,8 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         p.d[at] = d
         if p.sums != 0:
             store_sums(p, q, at)
+        if not_null(p.words):
+            store_words(p.words + at * GROUP, q)
         if block == 1:
             if not_null(p.tables):
                 store_tables(p.tables + at * TABLE_BYTES, q)
@@ -89,6 +93,20 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * GROUP + i64(inside)
         for k in range(GROUP):
             f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def columns(bytes, ODD: int):
+    """The even or the odd ones of signed bytes, as words."""
+    words = bitcast(bytes, vec[i16, lanes(bytes) // 2])
+    return words >> 8 if ODD else words << 8 >> 8
+
+
+@inline
+def store_words(words: ptr[i16], q):
+    """A group's integers as words: even columns, then odd ones."""
+    for odd in unroll(2):
+        store(words, columns(q, odd), odd * (GROUP // 2))
 
 
 @inline
@@ -121,6 +139,8 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
+    if wanted & (1 << CROSSED) != 0:
+        s[stride * CROSSED] = 0 - reduce_add(add_pairs(zeros(vec[i32, 8]), columns(q, 0), columns(q, 1)))
     if wanted & (1 << EIGHTHS) != 0:
         eights = sums + shuffle(sums, (1, 0, 3, 2, 5, 4, 7, 6))
         first, others = shuffle(eights, (0, 0, 0, 0, 4, 4, 4, 4)), shuffle(eights, (2, 2, 2, 2, 6, 6, 6, 6))

@@ -1,15 +1,17 @@
 """Products of many rows without an instruction for dot products of four bytes: weights are unpacked once for a panel.
 
-A group of a tile becomes lines of unsigned bytes, at most 128, which all rows of the panel then read. Sums of products
-stay in 16 bits as long as they fit.
+A group of a tile becomes lines of unsigned bytes, which all rows of the panel then read. Sums of products stay in 16
+bits as long as they fit. Integers that need a whole byte become words, and their products are crossed (Winograd's inner
+product): w0 x0 + w1 x1 = (w0 + x1) (w1 + x0) - w0 w1 - x0 x1. Half of the multiplications become additions, which more
+of a processor's units do; the last two terms are sums of one side alone.
 """
 
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
-from zinc_rt.kernels.cpu.structs import EIGHTH_WORDS
+from zinc_rt.kernels.cpu.packs import columns
+from zinc_rt.kernels.cpu.structs import CROSSED, EIGHTH_WORDS
 from zinc_rt.kernels.cpu.tiles import Ahead, ask_for, four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
     EIGHT_LINES,
@@ -33,7 +35,6 @@ from zinc_rt.kernels.cpu.weights import (
 )
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
-    absolute,
     add_pairs,
     array,
     bitcast,
@@ -43,7 +44,6 @@ from zinc_rt.lang.ops import (
     minimum,
     prefetch,
     regs,
-    signed_like,
     splat,
     store,
     unroll,
@@ -64,50 +64,85 @@ LEVELS = (TREE_LANES // FOUR).bit_length()
 
 @inline
 def in_panels(FMT: str):
-    """Whether products of many rows go this way. Bytes need no unpacking."""
-    return plain_avx2() and integers_of(FMT).kind != CodeLayout.BYTES
+    """Whether products of many rows go this way."""
+    return plain_avx2()
 
 
 @inline
-def panel_bias(FMT: str):
-    """What is added to integers, or to sizes."""
-    F = integers_of(FMT)
-    return F.offset if F.wide else F.bias
+def crossed(FMT: str):
+    """Whether products are crossed."""
+    return integers_of(FMT).wide
 
 
 @inline
 def group_bytes(FMT: str):
     """Bytes of an unpacked group."""
-    return EIGHT_LINES * (2 if integers_of(FMT).wide else 1)
+    return EIGHT_LINES * (2 if crossed(FMT) else 1)
 
 
 @inline
 def scale_words(FMT: str):
-    """Words for a group's scales: of halves, and of their eighths."""
+    """Words for a group's scales: of halves, and of their eighths; or for what is taken from its crossed sums."""
     return 64 if integers_of(FMT).eighths else 32
 
 
 @inline
 def unpack(w, codes, FMT: str, W: int):
-    """A group's weights as eight lines of unsigned bytes; or as sizes, then bytes with their signs."""
+    """A group's weights as eight lines of unsigned bytes."""
     N = 4 * W
     for i in unroll(8):
         for at in unroll(0, LINE_BYTES, N):
-            if integers_of(FMT).wide:
-                x = line(w, i, at, FMT, N, True, False)
-                pair = (bitcast(absolute(x), vec[u8, N]), x)
-            else:
-                pair = (line(w, i, at, FMT, N, False, False),)
-            store(codes, pair[0], i * LINE_BYTES + at, align=N)
-            if len(pair) == 2:
-                store(cast(codes, ptr[i8]), pair[1], EIGHT_LINES + i * LINE_BYTES + at, align=N)
+            store(codes, line(w, i, at, FMT, N, False, False), i * LINE_BYTES + at, align=N)
+
+
+@inline
+def unpack_crossed(w, codes, taken, FMT: str, W: int):
+    """A group's weights as eight lines of words, even columns before odd ones, times the scale where that is a whole
+    number; and what is taken from the sums of 16 rows: i32[16], negative.
+    """
+    N = 4 * W
+    behind = w + tile_of(FMT).weights
+    for h in unroll(16 // W):
+        sums = zeros(vec[i32, W])
+        scales = whole_scales(behind, h * W, FMT, W) if has_whole_scales(FMT) else ()
+        pairs = tuple(bitcast((scale & 0xFFFF) | scale << 16, vec[i16, 2 * W]) for scale in scales)
+        for i in unroll(8):
+            bytes = line(w, i, h * N, FMT, N, True, False)
+            both = tuple(columns(bytes, odd) for odd in range(2))
+            if len(pairs) != 0:
+                both = tuple(words * pairs[i * len(pairs) // 8] for words in both)
+            sums = add_pairs(sums, both[0], both[1])
+            for odd in unroll(2):
+                store(cast(codes, ptr[i16]), both[odd], ((i * 2 + odd) * 16 + h * W) * 2, align=N)
+        store(taken, 0 - sums, h * W, align=4 * W)
+
+
+@inline
+def crossed_sums(codes, taken, words: ptr[i16], s, s_stride, isum, M: int, W: int):
+    """isum[m * H + h] = the integer sums of M rows. words: of the group, in the pack."""
+    H = 16 // W
+    w = cast(codes, ptr[i16])
+    for m in unroll(M):
+        own = splat(load(s, s_stride * CROSSED + m), W)
+        for h in unroll(H):
+            isum[m * H + h] = own + load(taken, h * W, lanes=W, align=4 * W)
+    for i in range(8):
+        even = tuple(load(w, (i * 32 + h * W) * 2, lanes=2 * W, align=4 * W) for h in range(H))
+        odd = tuple(load(w, (i * 32 + 16 + h * W) * 2, lanes=2 * W, align=4 * W) for h in range(H))
+        for m in unroll(M):
+            x = tuple(
+                bitcast(splat(load(cast(words, ptr[i32]), m * 16 + half * 8 + i), W), vec[i16, 2 * W])
+                for half in range(2)
+            )
+            for h in unroll(H):
+                isum[m * H + h] = add_pairs(isum[m * H + h], even[h] + x[1], odd[h] + x[0])
 
 
 @inline
 def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
     H = 16 // W
-    LINES = lines_in_words(FMT, panel_bias(FMT))
+    LINES = lines_in_words(FMT, integers_of(FMT).bias)
     for start in unroll(FIRST, LAST, LINES):
         words = regs(vec[i16, 2 * W], M * H)
         for i in unroll(start, min(start + LINES, LAST)):
@@ -115,11 +150,7 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    if integers_of(FMT).wide:
-                        signs = load(cast(codes, ptr[i8]), EIGHT_LINES + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
-                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, signs))
-                    else:
-                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], q)
+                    words[m * H + h] = words[m * H + h] + dot2(sizes[h], q)
         for m in unroll(M):
             for h in unroll(H):
                 k = m * H + h
@@ -145,21 +176,24 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
                 isum[m * H + h] = add_pairs(isum[m * H + h], pair, own)
     else:
         for m in unroll(M):
-            bias = splat(bias_of(s, m, s_stride, half, FMT, panel_bias(FMT)), W)
+            bias = splat(bias_of(s, m, s_stride, half, FMT, integers_of(FMT).bias), W)
             for h in unroll(H):
                 isum[m * H + h] = isum[m * H + h] + (bias * (words[h] << 16 >> 16) if SCALED else bias)
 
 
 @inline
-def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: int):
-    """v_g of docs/how/numerics.md for M rows; x, d, s: of the first of them."""
+def values_of(codes, factors, scales, x, words, d, s, s_stride, FMT: str, M: int, W: int):
+    """v_g of docs/how/numerics.md for M rows; x, words, d, s: of the first of them."""
     H = 16 // W
     SCALED = has_whole_scales(FMT)
     values = regs(vec[f32, W], M * H)
     isum = regs(vec[i32, W], M * H)
     second = isum
-    add_half(codes, scales, x, s, s_stride, isum, 0, FMT, M, W)
-    if scale_of_halves(FMT):
+    if crossed(FMT):
+        crossed_sums(codes, scales, words, s, s_stride, isum, M, W)
+    else:
+        add_half(codes, scales, x, s, s_stride, isum, 0, FMT, M, W)
+    if scale_of_halves(FMT) and not crossed(FMT):
         if not SCALED:
             second = regs(vec[i32, W], M * H)
         add_half(codes, scales, x, s, s_stride, second, 1, FMT, M, W)
@@ -179,13 +213,16 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
 @inline
 def open_group(w, supers, codes, factors, scales, FMT: str, W: int):
     """Unpack a group of a tile, and what its sums are multiplied with."""
-    unpack(w, codes, FMT, W)
+    if crossed(FMT):
+        unpack_crossed(w, codes, scales, FMT, W)
+    else:
+        unpack(w, codes, FMT, W)
     behind = w + tile_of(FMT).weights
     for at in unroll(0, 16, W):
         own = group_factors(behind, supers, at, FMT, W)
         for k in unroll(len(own)):
             store(factors, own[k], k * 16 + at)
-        if has_whole_scales(FMT):
+        if has_whole_scales(FMT) and not crossed(FMT):
             words = whole_scales(behind, at, FMT, W)
             for k in unroll(len(words)):
                 store(scales, (words[k] & 0xFFFF) | (words[k] << 16), k * 16 + at)
@@ -205,12 +242,18 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
     x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
     s: ptr[i32] = sums_at(p, at, FMT)
+    words: ptr[i16] = p.words + at * GROUP
+    stride = p.s_stride
     for g in range(n):
-        prefetch(x, block * GROUP)
-        prefetch(x, block * GROUP + 64)
+        if crossed(FMT):
+            for line in unroll(M):
+                prefetch(words, (block + line) * GROUP)
+        else:
+            prefetch(x, block * GROUP)
+            prefetch(x, block * GROUP + 64)
         codes = opened[0] + g * group_bytes(FMT)
         factors = opened[1] + g * (integers_of(FMT).factors * 16)
-        values = values_of(codes, factors, opened[2] + g * scale_words(FMT), x, d, s, p.s_stride, FMT, M, W)
+        values = values_of(codes, factors, opened[2] + g * scale_words(FMT), x, words, d, s, stride, FMT, M, W)
         place = opened[3][g]
         slot = waiting + (place & (FOUR - 1)) * (N * W)
         if place >= 0:
@@ -222,6 +265,7 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
             for i in unroll(N):
                 store(slot, values[i], i * W, align=W * 4)
         x = x + block * GROUP
+        words = words + block * GROUP
         d = d + block
         s = s + block * sums_step(FMT)
 
@@ -244,7 +288,7 @@ def panel_rows(
     TILE = tile_of(FMT)
     codes = array(u8, TOGETHER * group_bytes(FMT), zero=False)
     factors = array(f32, TOGETHER * F * 16, zero=False)
-    scales = array(i32, TOGETHER * scale_words(FMT) if has_whole_scales(FMT) else 1, zero=False)
+    scales = array(i32, TOGETHER * scale_words(FMT) if has_whole_scales(FMT) or crossed(FMT) else 1, zero=False)
     slots = array(i32, TOGETHER, zero=False)  # which of four lanes a group belongs to; negative: it begins the lane
     opened = (codes, factors, scales, slots)
     waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, i64, ptr, struct, u8
 
-BIASES = (128, 8, 16, 1)
+BIASES = (128, 8, 16, 1, 64)
 """What may have been added to a group's weights; a `Pack` can have a sum that takes each away."""
 HALF_BIAS = 32
 """The same where the halves of a group have scales of their own."""
@@ -12,7 +12,9 @@ PLAIN_SUM = 0
 """Of a pack's sums, the one that minima of whole groups are multiplied with; those of `BIASES` follow it."""
 HALF_SUMS = (1 + len(BIASES), 2 + len(BIASES))
 """Those of halves of groups."""
-EIGHTHS = HALF_SUMS[1] + 1
+CROSSED = HALF_SUMS[1] + 1
+"""The sum of the products of columns 2n and 2n + 1, negative (see `panels`)."""
+EIGHTHS = CROSSED + 1
 """The first of `EIGHTH_WORDS` sums that lie together for each group, for weights with eighths; others have planes.
 
 Two words have the sums of 8 activations, negative: the first of a half in the low 16 bits, the second above it. A third
@@ -49,10 +51,12 @@ class Pack:
     `HALF_BIAS` the sum of the first half and that of the second, and `EIGHTHS`. Of these, those are there that
     `sums` has a bit for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
+    words: i16[block, group, row, 2, 16], the even columns of q, then the odd ones; null: not wanted. See `panels`.
     tables: u8[group, 256] of a single row; null: not wanted. See `lookups`.
     """
 
     q: ptr[i8]
+    words: ptr[i16]
     d: ptr[f32]
     s: ptr[i32]
     f: ptr[f32]
