@@ -96,8 +96,8 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
 
 
 # Compiling takes most of the time: the level with matrix registers has one format of each way to scale, the best one of
-# vectors the other ways to multiply (the code for few rows is that of the level before), the others three. Products of
-# floats of avx512 are those of avx512vnni.
+# vectors the other ways to multiply (the code for few rows is that of the level before), the others three, AVX2 bytes
+# with whole scales, too. Products of floats of avx512 are those of avx512vnni.
 VECTORS = next(isa for isa in LEVELS if isa != "amx")
 MATRIX = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4", "F16", "BF16")
 MULTIPLIED = ("Q4_0", "Q5_1", "Q8_0", "Q6_K", "Q2_K", "NVFP4", "F16")
@@ -109,12 +109,14 @@ SOON = {
     VECTORS: tuple(name for name in MULTIPLIED if "amx" not in LEVELS or name not in MATRIX or name == "Q8_0"),
     "amx": MATRIX,
 }
+THREE = ("Q8_0", "Q6_K", "F16")
+SOON["avx2"] = (*SOON.get("avx2", THREE), "IQ4_XS")
 PAIRS = [
     pytest.param(
         isa,
         kind,
         id=f"{isa}-{kind.name}",
-        marks=() if kind.name in SOON.get(isa, ("Q8_0", "Q6_K", "F16")) else pytest.mark.slow,
+        marks=() if kind.name in SOON.get(isa, THREE) else pytest.mark.slow,
     )
     for isa in LEVELS
     for kind in FORMATS

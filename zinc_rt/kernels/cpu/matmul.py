@@ -8,7 +8,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, sums_of_fours
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.packs import not_null
-from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
+from zinc_rt.kernels.cpu.panels import LEAST_ROWS, panel_rows
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import (
     NEAR,
@@ -29,6 +29,7 @@ from zinc_rt.kernels.cpu.weights import (
     in_planes,
     line,
     lines_in_words,
+    plain_avx2,
     raw_lines,
     raw_shift,
     rows_together,
@@ -126,7 +127,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=max(63, F.integers[1] + F.bias))
     else:
-        LINES = lines_in_words(FMT, F.bias)
+        LINES = lines_in_words(FMT)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
         NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
@@ -337,7 +338,7 @@ def tile_panel(
     if block == 1:
         start = n
     m: i32 = 0
-    if in_panels(FMT):
+    if plain_avx2():
         if n >= LEAST_ROWS:
             done = n & -4
             panel_rows(p, tile, first, done >> 2, block, out, STRIDE, FMT, 4, W, AHEAD)

@@ -23,7 +23,6 @@ from zinc_rt.kernels.cpu.weights import (
     has_whole_scales,
     line,
     lines_in_words,
-    plain_avx2,
     scale_of_halves,
     scaled_value,
     sums_at,
@@ -60,12 +59,6 @@ FOUR = 4
 """Lanes whose sums wait until those of all four are there."""
 LEVELS = (TREE_LANES // FOUR).bit_length()
 """Sums of rows that wait: of 4, 8, 16 and 32 lanes."""
-
-
-@inline
-def in_panels(FMT: str):
-    """Whether products of many rows go this way."""
-    return plain_avx2()
 
 
 @inline
@@ -142,7 +135,7 @@ def crossed_sums(codes, taken, words: ptr[i16], s, s_stride, isum, M: int, W: in
 def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
     H = 16 // W
-    LINES = lines_in_words(FMT, integers_of(FMT).bias)
+    LINES = lines_in_words(FMT)
     for start in unroll(FIRST, LAST, LINES):
         words = regs(vec[i16, 2 * W], M * H)
         for i in unroll(start, min(start + LINES, LAST)):

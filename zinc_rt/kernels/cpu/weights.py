@@ -197,10 +197,10 @@ def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
 
 
 @inline
-def lines_in_words(FMT: str, BIAS: int):
-    """How many lines' products, of sizes or with a bias, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
+def lines_in_words(FMT: str):
+    """How many lines' products, with the bias, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
     F = integers_of(FMT)
-    MOST = max(-F.integers[0], F.integers[1] + BIAS)
+    MOST = max(-F.integers[0], F.integers[1] + F.bias)
     return max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
 
 
