@@ -287,7 +287,7 @@ def dot8(acc: Any, a: Any, b: Any) -> Any:
 
 @Word
 def dot2(a: Any, b: Any) -> Any:
-    """Lane i (i16) of the result is the exact dot product of bytes 2i, 2i + 1 of `a` (u8, at most 128) and `b` (i8)."""
+    """Lane i (i16) of the result is the dot product of bytes 2i, 2i + 1 of `a` (u8) and `b` (i8), which must fit it."""
 
 
 @Word

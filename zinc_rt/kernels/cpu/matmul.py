@@ -127,7 +127,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=max(63, F.integers[1] + F.bias))
     else:
-        LINES = lines_in_words(FMT)
+        LINES = lines_in_words(FMT, False)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
         NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))

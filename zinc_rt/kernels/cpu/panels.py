@@ -57,6 +57,11 @@ TOGETHER = 8
 """Groups that are unpacked at once."""
 FOUR = 4
 """Lanes whose sums wait until those of all four are there."""
+SCALE_WORDS = 64
+"""Of a group: scales of its halves, then, from `TAKEN` on, those of eighths, or what is taken from its sums."""
+TAKEN = 32
+RAISE = 128
+"""What makes activations unsigned."""
 LEVELS = (TREE_LANES // FOUR).bit_length()
 """Sums of rows that wait: of 4, 8, 16 and 32 lanes."""
 
@@ -74,9 +79,18 @@ def group_bytes(FMT: str):
 
 
 @inline
-def scale_words(FMT: str):
-    """Words for a group's scales: of halves, and of their eighths; or for what is taken from its crossed sums."""
-    return 64 if integers_of(FMT).eighths else 32
+def raised(FMT: str):
+    """Whether activations are made unsigned, so that weights may stay signed. What takes a bias away from two halves
+    would be multiplied with their scales for each row.
+    """
+    return integers_of(FMT).bias != 0 and scale_of_halves(FMT) and has_whole_scales(FMT) and not crossed(FMT)
+
+
+@inline
+def scale_pairs(w, at: int, FMT: str, W: int):
+    """The scales of W rows that are whole numbers, each as two words: of a group, or of each of its halves."""
+    scales = whole_scales(w + tile_of(FMT).weights, at, FMT, W)
+    return tuple(bitcast((scale & 0xFFFF) | scale << 16, vec[i16, 2 * W]) for scale in scales)
 
 
 @inline
@@ -89,16 +103,31 @@ def unpack(w, codes, FMT: str, W: int):
 
 
 @inline
+def unpack_signed(w, codes, taken, FMT: str, W: int):
+    """A group's weights as eight lines of signed bytes, and what is taken from the sums of 16 rows, i32[16]."""
+    N = 4 * W
+    for h in unroll(16 // W):
+        pairs = scale_pairs(w, h * W, FMT, W)
+        sums = zeros(vec[i32, W])
+        for half in unroll(2):
+            words = zeros(vec[i16, 2 * W])
+            for i in unroll(half * 4, half * 4 + 4):
+                bytes = bitcast(line(w, i, h * N, FMT, N, False, False) - integers_of(FMT).bias, vec[i8, N])
+                store(cast(codes, ptr[i8]), bytes, i * LINE_BYTES + h * N, align=N)
+                words = words + dot2(splat(u8(1), N), bytes)
+            sums = add_pairs(sums, words, pairs[half])
+        store(taken, sums * -RAISE, h * W, align=4 * W)
+
+
+@inline
 def unpack_crossed(w, codes, taken, FMT: str, W: int):
     """A group's weights as eight lines of words, even columns before odd ones, times the scale where that is a whole
     number; and what is taken from the sums of 16 rows: i32[16], negative.
     """
     N = 4 * W
-    behind = w + tile_of(FMT).weights
     for h in unroll(16 // W):
         sums = zeros(vec[i32, W])
-        scales = whole_scales(behind, h * W, FMT, W) if has_whole_scales(FMT) else ()
-        pairs = tuple(bitcast((scale & 0xFFFF) | scale << 16, vec[i16, 2 * W]) for scale in scales)
+        pairs = scale_pairs(w, h * W, FMT, W) if has_whole_scales(FMT) else ()
         for i in unroll(8):
             bytes = line(w, i, h * N, FMT, N, True, False)
             both = tuple(columns(bytes, odd) for odd in range(2))
@@ -132,18 +161,30 @@ def crossed_sums(codes, taken, words: ptr[i16], s, s_stride, isum, M: int, W: in
 
 
 @inline
-def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
+def raise_rows(x: ptr[i8], high, M: int):
+    """M rows of a group as unsigned bytes."""
+    for m in unroll(M):
+        bytes = bitcast(load(x, m * GROUP, lanes=GROUP), vec[u8, GROUP])
+        store(high, bytes ^ RAISE, m * GROUP, align=GROUP)
+
+
+@inline
+def add_lines(codes, x, isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
     H = 16 // W
-    LINES = lines_in_words(FMT)
+    LINES = lines_in_words(FMT, raised(FMT))
     for start in unroll(FIRST, LAST, LINES):
         words = regs(vec[i16, 2 * W], M * H)
         for i in unroll(start, min(start + LINES, LAST)):
-            sizes = tuple(load(codes, i * 64 + h * 4 * W, lanes=4 * W, align=4 * W) for h in range(H))
+            lines = tuple(load(codes, i * 64 + h * 4 * W, lanes=4 * W, align=4 * W) for h in range(H))
             for m in unroll(M):
-                q = four_columns(x, m, i, W)
+                q = four_columns(cast(x, ptr[i8]), m, i, W)
                 for h in unroll(H):
-                    words[m * H + h] = words[m * H + h] + dot2(sizes[h], q)
+                    if raised(FMT):
+                        both = dot2(bitcast(q, vec[u8, 4 * W]), bitcast(lines[h], vec[i8, 4 * W]))
+                    else:
+                        both = dot2(lines[h], q)
+                    words[m * H + h] = words[m * H + h] + both
         for m in unroll(M):
             for h in unroll(H):
                 k = m * H + h
@@ -165,9 +206,9 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
         for m in unroll(M):
             pair = bitcast(splat(load(s, m * EIGHTH_WORDS + WORD), W), vec[i16, 2 * W])
             for h in unroll(H):
-                own = bitcast(load(scales, (2 + half) * 16 + h * W, lanes=W, align=W * 4), vec[i16, 2 * W])
+                own = bitcast(load(scales, TAKEN + half * 16 + h * W, lanes=W, align=W * 4), vec[i16, 2 * W])
                 isum[m * H + h] = add_pairs(isum[m * H + h], pair, own)
-    else:
+    elif not raised(FMT):
         for m in unroll(M):
             bias = splat(bias_of(s, m, s_stride, half, FMT, integers_of(FMT).bias), W)
             for h in unroll(H):
@@ -182,8 +223,12 @@ def values_of(codes, factors, scales, x, words, d, s, s_stride, FMT: str, M: int
     values = regs(vec[f32, W], M * H)
     isum = regs(vec[i32, W], M * H)
     second = isum
+    if raised(FMT):
+        for m in unroll(M):
+            for h in unroll(H):
+                isum[m * H + h] = load(scales, TAKEN + h * W, lanes=W, align=4 * W)
     if crossed(FMT):
-        crossed_sums(codes, scales, words, s, s_stride, isum, M, W)
+        crossed_sums(codes, scales + TAKEN, words, s, s_stride, isum, M, W)
     else:
         add_half(codes, scales, x, s, s_stride, isum, 0, FMT, M, W)
     if scale_of_halves(FMT) and not crossed(FMT):
@@ -207,7 +252,9 @@ def values_of(codes, factors, scales, x, words, d, s, s_stride, FMT: str, M: int
 def open_group(w, supers, codes, factors, scales, FMT: str, W: int):
     """Unpack a group of a tile, and what its sums are multiplied with."""
     if crossed(FMT):
-        unpack_crossed(w, codes, scales, FMT, W)
+        unpack_crossed(w, codes, scales + TAKEN, FMT, W)
+    elif raised(FMT):
+        unpack_signed(w, codes, scales + TAKEN, FMT, W)
     else:
         unpack(w, codes, FMT, W)
     behind = w + tile_of(FMT).weights
@@ -216,12 +263,12 @@ def open_group(w, supers, codes, factors, scales, FMT: str, W: int):
         for k in unroll(len(own)):
             store(factors, own[k], k * 16 + at)
         if has_whole_scales(FMT) and not crossed(FMT):
-            words = whole_scales(behind, at, FMT, W)
-            for k in unroll(len(words)):
-                store(scales, (words[k] & 0xFFFF) | (words[k] << 16), k * 16 + at)
+            pairs = scale_pairs(w, at, FMT, W)
+            for k in unroll(len(pairs)):
+                store(scales, bitcast(pairs[k], vec[i32, W]), k * 16 + at)
         if integers_of(FMT).eighths:
             for half in unroll(2):
-                store(scales, eighth_scales(behind, at, half, FMT, W), (2 + half) * 16 + at)
+                store(scales, eighth_scales(behind, at, half, FMT, W), TAKEN + half * 16 + at)
 
 
 @inline
@@ -237,6 +284,10 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
     s: ptr[i32] = sums_at(p, at, FMT)
     words: ptr[i16] = p.words + at * GROUP
     stride = p.s_stride
+    high = array(u8, TOGETHER * M * GROUP if raised(FMT) else 1, zero=False)
+    if raised(FMT):
+        for g in range(n):
+            raise_rows(x + g * block * GROUP, high + g * (M * GROUP), M)
     for g in range(n):
         if crossed(FMT):
             for line in unroll(M):
@@ -246,7 +297,10 @@ def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i3
             prefetch(x, block * GROUP + 64)
         codes = opened[0] + g * group_bytes(FMT)
         factors = opened[1] + g * (integers_of(FMT).factors * 16)
-        values = values_of(codes, factors, opened[2] + g * scale_words(FMT), x, words, d, s, stride, FMT, M, W)
+        rows: ptr[u8] = cast(x, ptr[u8])
+        if raised(FMT):
+            rows = high + g * (M * GROUP)
+        values = values_of(codes, factors, opened[2] + g * SCALE_WORDS, rows, words, d, s, stride, FMT, M, W)
         place = opened[3][g]
         slot = waiting + (place & (FOUR - 1)) * (N * W)
         if place >= 0:
@@ -281,7 +335,7 @@ def panel_rows(
     TILE = tile_of(FMT)
     codes = array(u8, TOGETHER * group_bytes(FMT), zero=False)
     factors = array(f32, TOGETHER * F * 16, zero=False)
-    scales = array(i32, TOGETHER * scale_words(FMT) if has_whole_scales(FMT) or crossed(FMT) else 1, zero=False)
+    scales = array(i32, TOGETHER * SCALE_WORDS, zero=False)
     slots = array(i32, TOGETHER, zero=False)  # which of four lanes a group belongs to; negative: it begins the lane
     opened = (codes, factors, scales, slots)
     waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)
@@ -302,7 +356,7 @@ def panel_rows(
                 ask_for(w, AHEAD.several, TILE.group, False)
                 open_group(
                     w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
-                    scales + n * scale_words(FMT), FMT, W,
+                    scales + n * SCALE_WORDS, FMT, W,
                 )  # fmt: skip
                 slots[n] = j + first
                 first = 0

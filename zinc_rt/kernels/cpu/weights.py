@@ -197,11 +197,14 @@ def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
 
 
 @inline
-def lines_in_words(FMT: str):
-    """How many lines' products, with the bias, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
+def lines_in_words(FMT: str, RAISED: bool):
+    """How many lines' products can be added up in 16 bits: 8 of 4 bits, 4 of 5, … RAISED: of signed weights and
+    unsigned activations; else weights have their bias.
+    """
     F = integers_of(FMT)
-    MOST = max(-F.integers[0], F.integers[1] + F.bias)
-    return max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
+    LEAST, MOST = F.integers
+    LARGEST = max(-LEAST, MOST) * 255 if RAISED else max(-LEAST, MOST + F.bias) * QUANT_MAX
+    return max(n for n in (1, 2, 4, 8) if n * 2 * LARGEST < 1 << 15)
 
 
 @inline
