@@ -44,7 +44,8 @@ def main() -> None:
         trial = ProductTrial(library, kind, n_out, options.columns, 1, threads=options.threads)
         programs = {}
         for distance in map(int, options.distances.split(",")):
-            tuning = replace(TargetTuning.of(library.target), ahead=Ahead(distance, distance))
+            ahead = Ahead(distance, distance, 1024 if distance > 1024 else 0)
+            tuning = replace(TargetTuning.of(library.target), ahead=ahead)
             programs[distance], _ = trial.program(tuning, 1)
             trial.runner.run(programs[distance])
         reads: list[float] = []

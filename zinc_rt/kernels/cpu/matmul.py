@@ -11,7 +11,6 @@ from zinc_rt.kernels.cpu.packs import not_null
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, panel_rows
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import (
-    NEAR,
     Ahead,
     ask_for,
     four_columns,
@@ -271,9 +270,9 @@ def tile_rows(
                                 distance = i64(AHEAD_GROUPS * TILE.group)
                                 if cast(w, u64) >= cast(turn_at, u64):
                                     distance = beyond
-                                ask_for(w, distance, TILE.group, M == 1 and DISTANCE >= 2 * NEAR)
+                                ask_for(w, distance, TILE.group, AHEAD.near if M == 1 else 0)
                             elif in_planes(FMT):
-                                ask_for(w, 0, TILE.group, False)
+                                ask_for(w, 0, TILE.group, 0)
                         supers = tile + supers_at(group, FMT)
                         add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
                         group += TREE_LANES

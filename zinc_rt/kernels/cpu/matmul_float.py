@@ -6,7 +6,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import FLOAT_KINDS, CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
-from zinc_rt.kernels.cpu.tiles import NEAR, Ahead, ask_for, lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import Ahead, ask_for, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, fma, load, regs, splat, static_assert, store, unroll
@@ -84,7 +84,7 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
                 while group < groups:
                     if DISTANCE > 0:
                         if fresh:
-                            ask_for(w, DISTANCE, tile_of(FMT).weights, M == 1 and DISTANCE >= 2 * NEAR)
+                            ask_for(w, DISTANCE, tile_of(FMT).weights, AHEAD.near if M == 1 else 0)
                     steps: i32 = n - group * GROUP
                     if steps > GROUP:
                         steps = GROUP

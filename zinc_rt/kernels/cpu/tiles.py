@@ -10,9 +10,6 @@ from zinc_rt.lang.ops import array, bitcast, cast, load, prefetch, splat, store,
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u64, vec
 from zinc_rt.numerics import GROUP
 
-NEAR = 1024
-"""Bytes between a load and a second prefetch: the first is dropped where too many are under way."""
-
 
 class Ahead(NamedTuple):
     """Bytes between a load of weights and the prefetch of others. 0: the processor reads the stream ahead by itself."""
@@ -20,13 +17,15 @@ class Ahead(NamedTuple):
     one: int
     """For products of one row."""
     several: int
+    near: int = 0
+    """For products of one row, of a second prefetch: the first is dropped where too many are under way. 0: none."""
 
 
 @inline
-def ask_for(w, distance, BYTES: int, NEARER: bool):
-    """Prefetch so many bytes of weights at a distance; NEARER: those that are near, too."""
+def ask_for(w, distance, BYTES: int, NEAR: int):
+    """Prefetch so many bytes of weights at a distance; NEAR: and at another one, unless that is 0."""
     for i in unroll(0, BYTES, 64):
-        if NEARER:
+        if NEAR > 0:
             prefetch(w, NEAR + i)
         prefetch(w + distance, i)
 
