@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 import pytest
+from _pytest.config import create_terminal_writer
 
 from tests import kept_processes
 
@@ -238,6 +239,8 @@ def _work(session: pytest.Session, orders: BinaryIO, reports: BinaryIO) -> NoRet
     try:
         config = session.config
         config.pluginmanager.unregister(name="terminalreporter")
+        # Where pytest-timeout writes what threads do, before it fails a test; it asks for the plugin's own.
+        vars(config)["get_terminal_writer"] = lambda: create_terminal_writer(config, sys.stderr)
         capture: Any = config.pluginmanager.getplugin("capturemanager")
         capture.stop_global_capturing()  # its files are those of the other processes, too
         capture.start_global_capturing()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = """
-import os, signal
+import os, signal, time
 import pytest
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,10 @@ def test_leaves():
 def test_is_killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
+@pytest.mark.timeout(0.2)
+def test_takes_too_long():
+    time.sleep(30)
+
 @pytest.mark.skip(reason="left out")
 def test_skipped(): ...
 
@@ -43,7 +47,21 @@ def ran(folder: Path, *options: str) -> tuple[int, str]:
     """The exit code and the output of a run of SOURCE in two processes."""
     (folder / "test_it.py").write_text(SOURCE)
     root = Path(__file__).parent.parent
-    command = [sys.executable, "-m", "pytest", "-p", "tests.parallel", "-c", "/dev/null", "--jobs", "2", "-q", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.parallel",
+        "-p",
+        "pytest_timeout",
+        "-c",
+        "/dev/null",
+        "--jobs",
+        "2",
+        "-q",
+        *options,
+    ]
     done = subprocess.run(
         [*command, "--rootdir", ".", "test_it.py"],
         check=False, cwd=folder, env={"PYTHONPATH": str(root), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
@@ -55,9 +73,10 @@ def ran(folder: Path, *options: str) -> tuple[int, str]:
 def test_all_tests_run_and_dead_processes_are_failures(tmp_path: Path) -> None:
     code, output = ran(tmp_path)
     assert code == pytest.ExitCode.TESTS_FAILED, output
-    assert "3 failed, 24 passed, 1 skipped" in output
+    assert "4 failed, 24 passed, 1 skipped" in output
     assert "the process of this test ended with exit code 3" in output
     assert "the process of this test ended with SIGKILL" in output
+    assert "Timeout (>0.2s)" in output
     assert output.count("said before") == 1  # what a passing test prints is not shown
     assert "printed" not in output
     assert 2 <= len((tmp_path / "made").read_text()) <= 4  # by each process, not for each test
