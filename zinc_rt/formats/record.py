@@ -112,8 +112,11 @@ class Grid:
 
     @property
     def size_shift(self) -> int:
-        """How far right a size is shifted to become its place in `sizes`. Raises StopIteration where none will do."""
-        return next(s for s in range(8) if [size >> s for size in self.sizes] == [*range(len(self.sizes))])
+        """How far right a size is shifted to become its place in `sizes`. Raises ValueError where none will do."""
+        for shift in range(8):
+            if [size >> shift for size in self.sizes] == [*range(len(self.sizes))]:
+                return shift
+        raise ValueError(f"no shift makes the sizes {self.sizes} of a grid their places; kernels know no other way")
 
     @property
     def size_bits(self) -> int:
