@@ -1,9 +1,10 @@
-"""The share of the bandwidth that products of one row reach, by the distance at which weights are prefetched.
+"""The share of the bandwidth that products reach, by the distance at which weights are prefetched.
 
-    python benchmarks/prefetch.py [--isa avx2] [--threads 2] [--kinds Q8_0,Q4_K] [--distances 0,8192] [--mb 256]
+    python benchmarks/prefetch.py [--isa avx2] [--rows 1] [--kinds Q8_0,Q4_K] [--distances 0,8192,8192:2] [--mb 256]
 
 The distances take turns with reading the same number of bytes, so a machine that slows down slows all of them. 0: the
-processor reads ahead by itself. `zinc_rt/backends/cpu/choice.py` has the distances that are used.
+processor reads ahead by itself. 8192:2 asks for weights into the second-level cache, where --rows are several.
+`zinc_rt/backends/cpu/choice.py` has the distances that are used.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--isa", help="instruction-set level; default: the best of this machine")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--kinds", default="Q8_0,Q4_0,Q4_K,Q6_K,IQ3_S,Q2_0")
+    parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--distances", default="0,2048,8192,16384")
     parser.add_argument("--mb", type=int, default=256, help="10^6 bytes of weights, more than any cache holds")
     parser.add_argument("--columns", type=int, default=4096)
@@ -41,15 +43,16 @@ def main() -> None:
         kind = GGMLType[name]
         n_out = options.mb * 10**6 // layout.tile_bytes(kind, options.columns) * layout.TILE_ROWS
         n_bytes = layout.matrix_bytes(kind, n_out, options.columns)
-        trial = ProductTrial(library, kind, n_out, options.columns, 1, threads=options.threads)
+        trial = ProductTrial(library, kind, n_out, options.columns, options.rows, threads=options.threads)
         programs = {}
-        for distance in map(int, options.distances.split(",")):
-            ahead = Ahead(distance, distance, 1024 if distance > 1024 else 0)
+        for distance in options.distances.split(","):
+            number, _, level = distance.partition(":")
+            ahead = Ahead(int(number), int(number), 1024 if int(number) > 1024 else 0, level == "2")
             tuning = replace(TargetTuning.of(library.target), ahead=ahead)
-            programs[distance], _ = trial.program(tuning, 1)
+            programs[distance], _ = trial.program(tuning, options.rows)
             trial.runner.run(programs[distance])
         reads: list[float] = []
-        shares: dict[int, list[float]] = {distance: [] for distance in programs}
+        shares: dict[str, list[float]] = {distance: [] for distance in programs}
         for _ in range(options.rounds):
             reads.append(read_bandwidth(n_bytes, library, runner))
             for distance, program in programs.items():

@@ -291,4 +291,4 @@ def _ahead(distance: int) -> Ahead:
     """AMD's processors since Zen 3 read a stream faster by themselves (benchmarks/results/code_of_products.md)."""
     about = host_processor()
     by_itself = about.get("vendor_id") == "AuthenticAMD" and int(about.get("cpu family", "0")) >= 25
-    return Ahead(0, distance) if by_itself else Ahead(distance, distance, 1024)
+    return Ahead(0, 16384, second=True) if by_itself else Ahead(distance, distance, 1024)

@@ -270,9 +270,9 @@ def tile_rows(
                                 distance = i64(AHEAD_GROUPS * TILE.group)
                                 if cast(w, u64) >= cast(turn_at, u64):
                                     distance = beyond
-                                ask_for(w, distance, TILE.group, AHEAD.near if M == 1 else 0)
+                                ask_for(w, distance, TILE.group, AHEAD, M)
                             elif in_planes(FMT):
-                                ask_for(w, 0, TILE.group, 0)
+                                ask_for(w, 0, TILE.group, AHEAD, M)
                         supers = tile + supers_at(group, FMT)
                         add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
                         group += TREE_LANES

@@ -84,7 +84,7 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
                 while group < groups:
                     if DISTANCE > 0:
                         if fresh:
-                            ask_for(w, DISTANCE, tile_of(FMT).weights, AHEAD.near if M == 1 else 0)
+                            ask_for(w, DISTANCE, tile_of(FMT).weights, AHEAD, M)
                     steps: i32 = n - group * GROUP
                     if steps > GROUP:
                         steps = GROUP

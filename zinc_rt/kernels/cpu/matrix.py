@@ -107,7 +107,7 @@ def begin_products(
             place = state[0]
             at = w + i64(place) * TILE.group
             if fresh:
-                ask_for(at, AHEAD.several, TILE.group, 0)
+                ask_for(at, AHEAD.several, TILE.group, AHEAD, BLOCK_ROWS)
             for h in unroll(H):
                 W = WEIGHTS + (j * H + h) % 2
                 fetch(bank, W, lines + (((place & 1) << 9) + h * 256), 64, COLUMNS, TILES)

@@ -353,7 +353,7 @@ def panel_rows(
                     for i in unroll(N):
                         store(waiting, zeros(vec[f32, W]), b * STATE + j * SUMS + i * W)
             while group < groups:
-                ask_for(w, AHEAD.several, TILE.group, 0)
+                ask_for(w, AHEAD.several, TILE.group, AHEAD, M)
                 open_group(
                     w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
                     scales + n * SCALE_WORDS, FMT, W,

@@ -19,15 +19,17 @@ class Ahead(NamedTuple):
     several: int
     near: int = 0
     """For products of one row, of a second prefetch: the first is dropped where too many are under way. 0: none."""
+    second: bool = False
+    """Whether products of several rows ask for weights into the second-level cache: for so many misses at once."""
 
 
 @inline
-def ask_for(w, distance, BYTES: int, NEAR: int):
-    """Prefetch so many bytes of weights at a distance; NEAR: and at another one, unless that is 0."""
+def ask_for(w, distance, BYTES: int, AHEAD: Ahead, M: int):
+    """Prefetch so many bytes of weights at a distance, for M rows."""
     for i in unroll(0, BYTES, 64):
-        if NEAR > 0:
-            prefetch(w, NEAR + i)
-        prefetch(w + distance, i)
+        if M == 1 and AHEAD.near > 0:
+            prefetch(w, AHEAD.near + i)
+        prefetch(w + distance, i, locality=2 if AHEAD.second and M > 1 else 3)
 
 
 @inline
