@@ -171,6 +171,7 @@ class TargetTuning:
             QUANT=quantized,
             FLIP=quantized and bool(self.flip),
             CHOSEN=n.chosen is not None,
+            SECOND=self.ahead.second,
         )
         return attention.attention, {"R": rows, "S": shape}
 

@@ -34,7 +34,8 @@ class AttentionShape(NamedTuple):
     VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CHUNKED, CAPPED,
     SINKS, SLOPES: whether there is a window, are chunks of whole splits, a soft cap, a sink, a slope of scores by
     distance. WHOLE: rows see up to a last position that the step says. QUANT: the caches hold Q8_0 blocks, whose values
-    are unpacked a page at a time; FLIP: see `kv_quant`. CHOSEN: rows see chosen positions.
+    are unpacked a page at a time; FLIP: see `kv_quant`. CHOSEN: rows see chosen positions. SECOND: see `Ahead`, of keys
+    and values.
     """
 
     G: int
@@ -52,6 +53,7 @@ class AttentionShape(NamedTuple):
     QUANT: bool = False
     FLIP: bool = False
     CHOSEN: bool = False
+    SECOND: bool = False
 
 
 @inline
@@ -85,11 +87,11 @@ def gather_queries(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE:
 @inline
 def scores_of_split(
     a, pages, q, sums, kv_head: i32, first_page: i32, begin: i32, longest: i32, Q: int, DIM: int, VALUE: int, W: int,
-    WINDOWED: bool, AHEAD: bool,
+    WINDOWED: bool, AHEAD: bool, SECOND: bool,
 ):  # fmt: skip
     """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages.
 
-    AHEAD: ask for the keys that follow, and at the end for values.
+    AHEAD: ask for the keys that follow, and at the end for values; SECOND: into the second-level cache.
     """
     LINE = 2 if AHEAD and DIM % 2 == 0 else 1
     H = PAGE_TOKENS // W
@@ -109,7 +111,7 @@ def scores_of_split(
         for line in range(0, DIM, LINE):
             if AHEAD:
                 for j in unroll(PAGES):
-                    prefetch(coming[j], line * PAGE_TOKENS)
+                    prefetch(coming[j], line * PAGE_TOKENS, locality=2 if SECOND else 3)
             for d in unroll(LINE):
                 k = tuple(
                     f32(load(keys[c // H], (line + d) * PAGE_TOKENS + c % H * W, lanes=W)) for c in range(PAGES * H)
@@ -270,7 +272,7 @@ def values_of_split(
             for t in range(first, tokens):
                 if AHEAD:
                     for line in unroll(0, C * V, 32):
-                        prefetch(coming, t * S.VALUE + line)
+                        prefetch(coming, t * S.VALUE + line, locality=2 if S.SECOND else 3)
                 values = tuple(f32(load(v, c * V, lanes=V)) for c in range(C))
                 for i in unroll(Q):
                     weight = splat(load(weights, i * SPLIT), V)
@@ -328,6 +330,7 @@ def one_split(
             S.W,
             S.WINDOWED,
             R == 1 and not S.LATENT,
+            S.SECOND,
         )
     for i in range(R * S.G):
         r = i32(u32(i) // S.G)

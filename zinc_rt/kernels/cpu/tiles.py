@@ -20,7 +20,7 @@ class Ahead(NamedTuple):
     near: int = 0
     """For products of one row, of a second prefetch: the first is dropped where too many are under way. 0: none."""
     second: bool = False
-    """Whether products of several rows ask for weights into the second-level cache: for so many misses at once."""
+    """Whether products of several rows, and attention, prefetch into the second-level cache, which has more misses."""
 
 
 @inline
