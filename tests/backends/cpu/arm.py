@@ -11,6 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from unittest import mock
+from weakref import WeakSet
 
 import numpy as np
 
@@ -108,7 +109,7 @@ class ArmBackend(CpuBackend):
         self.features = BackendFeatures("native", level, threads, samples=True)
         self.choice = TargetTuning.of(TARGETS[level])
         self.runner = ArmRunner(self.library, machine, threads)
-        self.ways, self._recorder = WaysOfProducts(self.library), None
+        self.ways, self._recorder, self._streams = WaysOfProducts(self.library), None, WeakSet()
 
     @contextmanager
     def inside(self) -> Iterator[None]:
