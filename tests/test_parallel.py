@@ -47,21 +47,8 @@ def ran(folder: Path, *options: str) -> tuple[int, str]:
     """The exit code and the output of a run of SOURCE in two processes."""
     (folder / "test_it.py").write_text(SOURCE)
     root = Path(__file__).parent.parent
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.parallel",
-        "-p",
-        "pytest_timeout",
-        "-c",
-        "/dev/null",
-        "--jobs",
-        "2",
-        "-q",
-        *options,
-    ]
+    plugins = ("-p", "tests.parallel", "-p", "pytest_timeout")
+    command = [sys.executable, "-m", "pytest", *plugins, "-c", "/dev/null", "--jobs", "2", "-q", *options]
     done = subprocess.run(
         [*command, "--rootdir", ".", "test_it.py"],
         check=False, cwd=folder, env={"PYTHONPATH": str(root), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},

@@ -47,6 +47,8 @@ LINE_BYTES = 64
 """Four columns of a tile's rows."""
 BLOCK_ROWS = 16
 """Rows of activations that lie together in a `Pack`."""
+LEAST_ROWS = 12
+"""Fewer rows are faster without `panels`: unpacked weights are stored and loaded."""
 PANEL_ROWS = 64
 """Rows that a tile is multiplied by before the next one is; a multiple of BLOCK_ROWS."""
 

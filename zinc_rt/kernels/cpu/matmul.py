@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CODED_KINDS
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LEAST_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, sums_of_fours
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.packs import not_null
-from zinc_rt.kernels.cpu.panels import LEAST_ROWS, panel_rows
+from zinc_rt.kernels.cpu.panels import panel_rows
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import (
     Ahead,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LEAST_ROWS
 from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
 from zinc_rt.kernels.cpu.structs import (
     BIASES,
@@ -81,8 +81,11 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         p.d[at] = d
         if p.sums != 0:
             store_sums(p, q, at)
-        if not_null(p.words):
-            store_words(p.words + at * GROUP, q)
+        if block >= LEAST_ROWS:
+            if not_null(p.words):
+                store_words(p.words + at * GROUP, q)
+                products = add_pairs(zeros(vec[i32, 8]), columns(q, 0), columns(q, 1))
+                p.s[p.s_stride * CROSSED + at] = 0 - reduce_add(products)
         if block == 1:
             if not_null(p.tables):
                 store_tables(p.tables + at * TABLE_BYTES, q)
@@ -139,8 +142,6 @@ def store_sums(p: ptr[Pack], q, at: i64):
     if wanted & (1 << HALF_SUMS[0]) != 0:
         s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
         s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
-    if wanted & (1 << CROSSED) != 0:
-        s[stride * CROSSED] = 0 - reduce_add(add_pairs(zeros(vec[i32, 8]), columns(q, 0), columns(q, 1)))
     if wanted & (1 << EIGHTHS) != 0:
         eights = sums + shuffle(sums, (1, 0, 3, 2, 5, 4, 7, 6))
         first, others = shuffle(eights, (0, 0, 0, 0, 4, 4, 4, 4)), shuffle(eights, (2, 2, 2, 2, 6, 6, 6, 6))

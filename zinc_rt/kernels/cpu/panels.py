@@ -51,8 +51,6 @@ from zinc_rt.lang.ops import (
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
-LEAST_ROWS = 12
-"""Fewer rows are faster without: unpacked weights are stored and loaded."""
 TOGETHER = 8
 """Groups that are unpacked at once."""
 FOUR = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LEAST_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some, store_words
 from zinc_rt.kernels.cpu.structs import (
     EIGHTH_WORDS,
@@ -285,8 +285,9 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
                 if not_null(a.slots.q):
                     q = load(a.pack.q + x * GROUP, lanes=GROUP)
                     store(a.slots.q + y * GROUP, q)
-                    if not_null(a.slots.words):
-                        store_words(a.slots.words + y * GROUP, q)
+                    if to >= LEAST_ROWS:
+                        if not_null(a.slots.words):
+                            store_words(a.slots.words + y * GROUP, q)
                     a.slots.d[y] = a.pack.d[x]
                     for i in unroll(EIGHTHS):
                         if wanted & (1 << i) != 0:

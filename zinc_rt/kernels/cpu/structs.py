@@ -51,7 +51,8 @@ class Pack:
     `HALF_BIAS` the sum of the first half and that of the second, and `EIGHTHS`. Of these, those are there that
     `sums` has a bit for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
-    words: i16[block, group, row, 2, 16], the even columns of q, then the odd ones; null: not wanted. See `panels`.
+    words: i16[block, group, row, 2, 16], the even columns of q, then the odd ones; null: not wanted. Blocks of
+    `LEAST_ROWS` and more have them and `CROSSED`. See `panels`.
     tables: u8[group, 256] of a single row; null: not wanted. See `lookups`.
     """
 
